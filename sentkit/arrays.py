@@ -9,6 +9,7 @@ Float32 = NDArray[np.float32]  # vectors, as stored
 Float64 = NDArray[np.float64]  # sums, similarities and exact distances
 Floats = NDArray[np.floating]  # of either precision
 Indices = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
 
 class Rows(Protocol):

@@ -144,7 +144,7 @@ def probe(
         def records() -> Iterator[Record]:
             for path in inputs.paths:
                 probe = Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch)
-                record = probe.report(classifier_file)
+                record = probe.report(classifier_file).record
                 if "not_converged" in record:
                     console.warn(
                         f"{record['file']}: {record['not_converged']} fits did not converge"

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -82,15 +82,14 @@ def report(
         Option(
             "--baseline",
             metavar="NAME",
-            help="For pairs with scores, and retrieval: compare all rows with this one, with "
-            "intervals and p.",
+            help="Compare all rows with this one, with intervals and p.",
         ),
     ] = None,
     intervals: Annotated[
         bool,
         Option(
             "--intervals",
-            help="For pairs with scores, and retrieval: add 95 % intervals of the values.",
+            help="Add 95 % intervals of the values.",
         ),
     ] = False,
     form: Annotated[
@@ -165,7 +164,7 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
     from sentkit.reports.measure import measure, warnings_about, with_training
-    from sentkit.reports.suites import Settings, find_tests, ignored_flags
+    from sentkit.reports.suites import Settings, find_tests, refuse_idle_flags
 
     # The published tables, the format, and the rows.
     output = Output(output_path, force)
@@ -196,11 +195,7 @@ def report(
     if suites is None and paper and table_number:
         suites_of_table = tables.suites_of(paper, table_number)
     tests, unused_paths = find_tests(data, suites, suites_of_table, pairs or [], field or [])
-    ignored = ignored_flags(
-        tests,
-        of_intervals=given({"--baseline": baseline is not None, "--intervals": intervals}),
-        of_classifiers=given(flags_of_classifiers),
-    )
+    refuse_idle_flags(tests, [name for name, is_given in flags_of_classifiers.items() if is_given])
     if style != "json" and paper is not None:
         check_tasks(paper, table_number, tests, data)
     training = parse_training_files(train or [])
@@ -208,7 +203,6 @@ def report(
 
     # The values of all rows.
     models = find_models(rows, device=device, precision=precision)
-    console.warn(*ignored)
     console.warn(*(f"not used: {path}" for path in unused_paths))
     console.warn(*tables.unaveraged(tests))
     progress = TaskProgress(console, "evaluations")
@@ -251,10 +245,6 @@ def write_published(published: "Sequence[PaperTable]", style: str, output: Outpu
     output.check_creatable()
     figures = (figure for table in published for figure in table.figures)
     write([tables.published_table(table) for table in published], figures, style, output)
-
-
-def given(flags: Mapping[str, bool]) -> list[str]:
-    return [name for name, is_given in flags.items() if is_given]
 
 
 def check_tasks(

@@ -402,7 +402,7 @@ REQUIRED = {
     "deviations": dict,
     "encoder": str,
 }
-ARRAYS = ("similarities", "gold", "queries")  # in that of pairs with scores, or of a retrieval
+ARRAYS = ("similarities", "gold", "values")  # in that of pairs with scores; of other test sets
 
 
 def record_of(result: Result) -> dict[str, Any]:
@@ -416,8 +416,8 @@ def record_of(result: Result) -> dict[str, Any]:
     if result.similarities is not None and result.gold is not None:
         record["similarities"] = result.similarities.tolist()
         record["gold"] = result.gold.tolist()
-    if result.queries is not None:
-        record["queries"] = result.queries.tolist()
+    if result.values is not None:
+        record["values"] = result.values.tolist()
     return record
 
 
@@ -429,6 +429,8 @@ def read_result(path: Path) -> Result:
     n = record.get("n")
     if "n" not in record and isinstance(record.get("gold"), list):  # older versions had none
         n = len(record["gold"])
+    if "queries" in record:  # the name in older versions
+        record["values"] = record.pop("queries")
     try:
         arrays = {name: np.array(record[name], np.float64) for name in ARRAYS if name in record}
         is_valid = (

@@ -45,7 +45,8 @@ from sentkit.reports.evaluate import Evaluator, Models, Results, Row
 from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, TestSet
 
 Task = tuple[str, str]  # suite and key of a task
-STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}  # of random numbers
+# The stream of random numbers of a test set. Test sets of other suites have their place among these.
+STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}
 
 SET = "set"  # the only readout of words:binary
 
@@ -61,7 +62,7 @@ class Measured:
     deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
     n: int | None = None  # rows of the test set that have a value; None for an average
-    # the value for each resample of pairs or queries, (resamples,), if they are needed
+    # the value for each resample of pairs, queries or rows, (resamples,), if they are needed
     resamples: Float64 | None = field(default=None, compare=False)
     is_correlation: bool = False  # of one checkpoint, as `sentkit score` has it
     interval: list[float | None] | None = None
@@ -256,7 +257,7 @@ def measure_suite(
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
     draws: list[tuple[int, Draw]] = []  # the stream of each
-    for test in tests:
+    for number, test in enumerate(tests):
         results_of_row = results.get((row.label, suite, test.name), [])
         if test.suite != suite or len(results_of_row) < len(row.models):
             continue
@@ -276,7 +277,7 @@ def measure_suite(
             entries_of_papers.append(entry)
         draw = draw_of(results_of_row, metric) if needs_resamples else None
         if draw is not None:
-            draws.append((STREAMS.get(test.name, 0), draw))
+            draws.append((STREAMS.get(test.name, len(STREAMS) + number), draw))
             entry = replace(entry, resamples=draw(seed=0))
         yield entry
 
@@ -301,8 +302,8 @@ def measure_suite(
 
 
 def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
-    """Draws pairs or queries again, the same ones for each checkpoint; None if a result has only
-    its value.
+    """Draws pairs, queries or rows again, the same ones for each checkpoint; None if a result has
+    only its value.
 
     The value of a resample is the mean over the checkpoints.
     """
@@ -310,10 +311,10 @@ def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
     if gold is not None:
         columns = [result.similarities for result in results if result.similarities is not None]
         return partial(resampled_mean, columns, gold, metric, count=resamples_for(len(gold)))
-    query_values = [result.queries for result in results if result.queries is not None]
-    if not query_values:
+    values_of_rows = [result.values for result in results if result.values is not None]
+    if not values_of_rows:
         return None
-    means = np.mean(query_values, axis=0)  # (queries,)
+    means = np.mean(values_of_rows, axis=0)  # (n,)
     return lambda seed: resampled(means[:, None], seed)[0]
 
 

@@ -79,8 +79,8 @@ def scores_of(result: Result) -> dict[str, float]:
             "cosine_pearson": pearson(result.similarities, result.gold),
             "cosine_spearman": spearman(result.similarities, result.gold),
         }
-    assert result.queries is not None, "a retrieval has a value for each query"
-    return {"ndcg_at_10": float(np.mean(result.queries)) / 100.0}
+    assert result.values is not None, "a retrieval has a value for each query"
+    return {"ndcg_at_10": float(np.mean(result.values)) / 100.0}
 
 
 def task_record(task: MtebTask, subsets: Sequence[dict[str, Any]]) -> dict[str, Any]:

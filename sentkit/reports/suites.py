@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sentkit.arrays import Float64
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import check_input, is_input_file, shown_path
@@ -18,7 +20,7 @@ from sentkit.formats.rows.kinds import class_value, score_value
 from sentkit.formats.rows.rows import Inputs, parse_fields
 from sentkit.formats.vectors.store import field_names_of, open_inputs
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
+from sentkit.labels.clusters.clustering_run import ClusteringRun, accuracies_of_rows
 from sentkit.labels.probes.probing import Probe, ProbeOptions
 from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
@@ -33,6 +35,7 @@ LABEL = "label"
 SEEDS = range(10)  # of k-means, as in PairSupCon
 SHOTS = 16  # rows of each class, as in PairSupCon
 TOP = 100  # hits of a query
+OF_ROWS = "of rows"  # in the key of results; older ones have no values of rows
 FOLDS = "folds"  # the name of a deviation that no paper prints
 # SentEval divides the tasks without test rows into the same folds for all seeds of its network.
 SEED_OF_FOLDS = 1111
@@ -74,7 +77,8 @@ class Result:
     encoder: str = ""  # the label of the space
     similarities: Float64 | None = None  # of the pairs of STS
     gold: Float64 | None = None
-    queries: Float64 | None = None  # the value of each query of a retrieval
+    # of each query of a retrieval, or of each row that is tested or clustered: their mean is `value`
+    values: Float64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,11 @@ def clusters(files: Files, test: TestSet, settings: Settings) -> Result:
         settings.warn(message.replace(path, test.path))  # not the temporary file
 
     run = ClusteringRun(inputs=inputs_of(path), warn=warn, seeds=SEEDS)
-    *_, summary = agreement_records(run, LABEL)
-    return Result(summary["acc_mean"], {"clusterings": summary["acc_sd"]}, summary["n"])
+    matched = 100.0 * accuracies_of_rows(run, LABEL)  # (seeds, rows)
+    accuracies = matched.mean(axis=1).tolist()
+    deviations = {"clusterings": statistics.stdev(accuracies)}
+    values = matched.mean(axis=0)
+    return Result(statistics.fmean(accuracies), deviations, n=len(values), values=values)
 
 
 def senteval(files: Files, test: TestSet, settings: Settings) -> Result:
@@ -129,6 +136,7 @@ def settings_of_senteval(settings: Settings) -> dict[str, Any]:
         "head": settings.head,
         "hidden": settings.hidden,
         "seeds": list(settings.seeds),
+        "values": OF_ROWS,
     }
     if settings.head != "logreg":
         record["folds"] = settings.folds
@@ -155,11 +163,12 @@ def probed(
     """
     path = files["rows"]
     inputs = inputs_of(path)
-    records = []
+    reports = []
     for options in options_of_probes:
         probe = Probe(inputs, path, options, test=files.get("test"), dev=files.get("dev"))
-        records.append(probe.report())
+        reports.append(probe.report())
 
+    records = [report.record for report in reports]
     unfinished_count = sum(record.get("not_converged", 0) for record in records)
     if unfinished_count:
         settings.warn(f"{test.path}: {unfinished_count} fits did not converge")
@@ -176,7 +185,9 @@ def probed(
         # Folds predict all rows, a draw the rows that are not drawn.
         shots = options_of_probes[0].shots or 0
         n = first["n"] - shots * len(first["classes"])
-    return Result(statistics.fmean(accuracies), deviations, n)
+    # The rows are the same for all seeds.
+    values = np.mean([report.values for report in reports], axis=0)
+    return Result(statistics.fmean(accuracies), deviations, n, values=values)
 
 
 def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
@@ -199,7 +210,7 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
             run.add(query_id, document_ids)
     measures = values_of(run, qrels_path, missing_is_zero=False)  # (queries, measures)
     ndcg = measures[:, list(MEASURES).index("ndcg@10")]
-    return Result(float(ndcg.mean()), n=len(ndcg), queries=ndcg)
+    return Result(float(ndcg.mean()), n=len(ndcg), values=ndcg)
 
 
 def inputs_of(path: str) -> Inputs:
@@ -274,8 +285,6 @@ class Suite:
     # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are
     # read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # whether its results have the values of pairs or queries, to resample them
-    has_intervals: bool = False
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -289,7 +298,6 @@ PAIRS = Suite(
     value="spearman",
     unit="Spearman x 100",
     evaluate=partial(correlation_of, spearman),
-    has_intervals=True,
 )
 SENTEVAL = Suite(
     folder="senteval",
@@ -318,7 +326,7 @@ SUITES = {
         value="acc",
         unit="accuracy of k-means x 100",
         evaluate=clusters,
-        settings=lambda settings: {"seeds": list(SEEDS)},
+        settings=lambda settings: {"seeds": list(SEEDS), "values": OF_ROWS},
     ),
     "senteval": SENTEVAL,
     "few-shot": replace(
@@ -330,6 +338,7 @@ SUITES = {
             "shots": SHOTS,
             "draws": ProbeOptions(LABEL).samples,
             "n": "predicted rows",
+            "values": OF_ROWS,
         },
     ),
     "retrieval": Suite(
@@ -340,7 +349,6 @@ SUITES = {
         evaluate=retrieval,
         settings=lambda settings: {"top": TOP, "values": "of queries"},
         prompts=SIDES,
-        has_intervals=True,
     ),
     "pairs": PAIRS,
 }
@@ -422,29 +430,9 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     return tests, unused
 
 
-def ignored_flags(
-    tests: Sequence[TestSet], of_intervals: Sequence[str], of_classifiers: Sequence[str]
-) -> list[str]:
-    """Warnings about suites that ignore flags; an error if all of them ignore one.
-
-    `of_intervals` and `of_classifiers` are the flags that are given.
-    """
-    suites = list(dict.fromkeys(test.suite for test in tests))
-    with_intervals = [name for name, suite in SUITES.items() if suite.has_intervals]
-    warnings = []
-    for flag in of_intervals:
-        suites_without = refuse_idle(flag, suites, with_intervals)
-        if suites_without:
-            warnings.append(f"{flag} has no effect on {', '.join(suites_without)}")
-    for flag in of_classifiers:
-        refuse_idle(flag, suites, ["senteval"])
-    return warnings
-
-
-def refuse_idle(flag: str, suites: Sequence[str], users: Sequence[str]) -> list[str]:
-    """The suites that ignore a flag; an error if none of them is one of its users."""
-    suites_without = [name for name in suites if name not in users]
-    if suites_without == suites:
-        problem = f"{flag} has no effect on {', '.join(suites_without)}"
-        raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
-    return suites_without
+def refuse_idle_flags(tests: Sequence[TestSet], flags_of_classifiers: Sequence[str]) -> None:
+    """Refuse the given flags of classifiers if no suite trains one."""
+    suites = dict.fromkeys(test.suite for test in tests)
+    if flags_of_classifiers and "senteval" not in suites:
+        problem = f"{flags_of_classifiers[0]} has no effect on {', '.join(suites)}"
+        raise UsageError(problem, advice=f"{flags_of_classifiers[0]} is for senteval")

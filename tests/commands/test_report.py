@@ -918,7 +918,7 @@ def test_intervals_of_retrieval_are_those_of_the_mean_over_seeds(sentkit, data, 
     rows = sentkit("report", runs, *suites, "-q", "--intervals", "--results", "kept").rows
     [row] = [row for row in rows if row["task"] == "pairs"]
     by_query = [
-        json.loads(path.read_text())["queries"] for path in Path("kept").glob("retrieval-*.json")
+        json.loads(path.read_text())["values"] for path in Path("kept").glob("retrieval-*.json")
     ]
     means = np.mean(by_query, axis=0)
     draws = np.random.default_rng(0).integers(0, len(means), (4000, len(means)))
@@ -932,12 +932,6 @@ def test_intervals_of_retrieval_are_those_of_the_mean_over_seeds(sentkit, data, 
 @pytest.mark.parametrize(
     ("suites", "flags", "message"),
     [
-        ("clustering", ("--intervals",), "--intervals has no effect on clustering"),
-        (
-            "senteval,few-shot",
-            ("--baseline", "nano"),
-            "--baseline has no effect on senteval, few-shot",
-        ),
         ("sts", ("--seed", "3"), "--seed has no effect on sts"),
         ("few-shot", ("--head", "logreg"), "--head has no effect on few-shot"),
     ],
@@ -949,16 +943,6 @@ def test_a_flag_that_no_suite_uses_is_refused(sentkit, suites, flags, message):
     assert (result.code, result.out) == (2, b"")
     assert result.told[0] == f"sentkit report: {message}"
     assert result.told[1].startswith(f"  {flags[0]} is for ")
-
-
-@pytest.mark.usefixtures("data")
-def test_a_flag_that_some_suites_use_names_the_others(sentkit):
-    suites = ("--data", "data", "--suites", "sts,clustering")
-    result = sentkit("report", "w=words:binary", *suites, "--intervals", "--seed", "1111")
-
-    assert result.code == 0
-    assert "sentkit report: warning: --intervals has no effect on clustering" in result.told
-    assert {row["suite"] for row in result.rows if "ci95" in row} == {"sts"}
 
 
 def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path):

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from sentkit.arrays import Float32, Float64
+from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, OtherSpaceError, UsageError
 from sentkit.formats.files import is_safetensors, shown_path, text_of_paths
@@ -372,6 +373,51 @@ def write_centroids(
         sink.put(rows, vectors[:, None])
 
 
+@dataclass(frozen=True, slots=True)
+class ClassedPoints:
+    """Points, and the class of each row."""
+
+    points: Points
+    class_names: NDArray[np.object_]  # (c,)
+    classes: Indices  # (n,), the index of the name
+
+    def cluster_count(self, run: ClusteringRun) -> int:
+        """The chosen number of clusters, or that of the classes; 0: the algorithm finds it."""
+        count = run.counts[0]
+        if not count and run.centroids is None and ALGORITHMS[run.algorithm].takes_count:
+            # a class can have only rows with a zero vector, which are left out
+            count = min(len(self.class_names), len(self.points.clustered))
+        return count
+
+
+def read_classed_points(
+    run: ClusteringRun, truth: str, lines_of: Lines | None = None
+) -> ClassedPoints:
+    """Read the rows with their classes in the field `truth`. Refuse a single class."""
+    points = run.points(lambda rows: rows.parse(lambda row: class_value(row, truth)), lines_of)
+    names = [class_value(row, truth) for row in points.table.every_row()]
+    class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
+    if len(class_names) == 1:
+        problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
+        raise DataError(problem, source=run.source)
+    return ClassedPoints(points, class_names, classes)
+
+
+def accuracies_of_rows(run: ClusteringRun, truth: str) -> Float64:
+    """For each seed and row, (s, n): 1 if the cluster of the row is the one that is matched to its
+    class, else 0.
+    """
+
+    def only_classes(block: VectorBlock) -> list[bytes]:
+        return classes_as_lines(block, truth)
+
+    classed = read_classed_points(run, truth, only_classes)
+    clusterings = run.clusterings(classed.points, classed.cluster_count(run))
+    return np.array(
+        [agreeing(classed.classes, [clustering.labels]) for clustering in clusterings]
+    )
+
+
 def agreement_records(
     run: ClusteringRun, truth: str, limits: DescriptionLimits | None = None
 ) -> Iterator[Record]:
@@ -381,28 +427,20 @@ def agreement_records(
     classes.
     """
 
-    def only_classes(block: VectorBlock) -> list[bytes]:
-        """Rows in memory keep only their class."""
-        return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
-    lines_of = only_classes if limits is None else None
-    points = run.points(lambda rows: rows.parse(lambda row: class_value(row, truth)), lines_of)
-    names = [class_value(row, truth) for row in points.table.every_row()]
-    class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
-    if len(class_names) == 1:
-        problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
-        raise DataError(problem, source=run.source)
-    header = {**report_header(run, points), "classes": len(class_names)}
-    count = run.counts[0]
-    if not count and run.centroids is None and ALGORITHMS[run.algorithm].takes_count:
-        # a class can have only rows with a zero vector, which are left out
-        count = min(len(class_names), len(points.clustered))
+    def only_classes(block: VectorBlock) -> list[bytes]:
+        return classes_as_lines(block, truth)
+
+    classed = read_classed_points(run, truth, only_classes if limits is None else None)
+    points = classed.points
+    header = {**report_header(run, points), "classes": len(classed.class_names)}
+    count = classed.cluster_count(run)
     records = []
     clusterings = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
         if limits is not None:
             clusterings.append(clustering)
-        values = agreement_measures(classes, clustering.labels)
+        values = agreement_measures(classed.classes, clustering.labels)
         record = {
             **header,
             "k": len(clustering.centres),
@@ -424,8 +462,14 @@ def agreement_records(
     if limits is not None:
         best = best_of(clusterings)
         for record in cluster_records(points, best, run.inputs, limits):
-            names_in_cluster = class_names[classes[best.labels == record["cluster"]]].tolist()
+            classes_in_cluster = classed.classes[best.labels == record["cluster"]]
+            names_in_cluster = classed.class_names[classes_in_cluster].tolist()
             yield {**record, "classes": dict(Counter(names_in_cluster).most_common())}
+
+
+def classes_as_lines(block: VectorBlock, truth: str) -> list[bytes]:
+    """The lines of rows in memory that keep only their class."""
+    return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:

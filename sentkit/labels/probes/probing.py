@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from sentkit.arrays import Float32, Indices
+from sentkit.arrays import Bools, Float32, Float64, Indices
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import shown_path
 from sentkit.formats.rows.kinds import Label, class_value
@@ -67,12 +67,16 @@ class Bench:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.unfinished += len(unfinished)
 
+    def correct(self, fits: Sequence[Fit]) -> list[Bools]:
+        """For each fit, which of its test rows are predicted correctly."""
+        return [
+            predicted == self.data.codes[fit.test]
+            for fit, predicted in zip(fits, self.run(fits), strict=True)
+        ]
+
     def shares(self, fits: Sequence[Fit]) -> list[float]:
         """The share of correct predictions of each fit."""
-        shares = []
-        for fit, predicted in zip(fits, self.run(fits), strict=True):
-            shares.append(float(np.mean(predicted == self.data.codes[fit.test])))
-        return shares
+        return [float(np.mean(correct)) for correct in self.correct(fits)]
 
     def folds(self, rows: Indices, count: int) -> list[tuple[Indices, Indices]]:
         """Stratified, shuffled folds: pairs of training and test rows."""
@@ -105,8 +109,8 @@ class Bench:
         index = best(shares)
         return self.penalties[index], shares[index]
 
-    def nested(self, rows: Indices, count: int) -> tuple[list[float], list[float]]:
-        """The accuracies of all folds, with the penalty that folds of the other rows choose."""
+    def nested(self, rows: Indices, count: int) -> list[Fit]:
+        """The fits of all folds, with the penalty that folds of the other rows choose."""
         outer_folds = self.folds(rows, count)
         penalties = list(self.penalties) * count  # of the folds, if there is one
         if len(self.penalties) > 1:
@@ -114,10 +118,10 @@ class Bench:
             shape = (count, len(self.penalties), count)
             shares_of_folds = np.reshape(self.shares(inner_fits), shape).tolist()
             penalties = [self.penalties[best(shares)] for shares in shares_of_folds]
-        outer_fits = []
-        for (train, test), penalty in zip(outer_folds, penalties, strict=True):
-            outer_fits.append(Fit(train, test, penalty))
-        return self.shares(outer_fits), penalties
+        return [
+            Fit(train, test, penalty)
+            for (train, test), penalty in zip(outer_folds, penalties, strict=True)
+        ]
 
     def few_shot(self, rows: Indices, test: Indices | None, shots: int, samples: int) -> list[Fit]:
         """Fits to `shots` rows of each class, drawn `samples` times, with `test` or other rows."""
@@ -326,8 +330,8 @@ class Probe:
             return "give the rows of the test with --test"
         return f"use --few-shot {smallest - 1}, or --test"
 
-    def report(self, file: BinaryIO | None = None) -> Record:
-        """The record of the test. The classifier of all TRAIN rows is written to `file`."""
+    def report(self, file: BinaryIO | None = None) -> "ProbeReport":
+        """Test the rows. The classifier of all TRAIN rows is written to `file`."""
         options = self.options
         features = np.concatenate(self.features)
         head: Head = partial(network, hidden=options.hidden, seed=options.seed)
@@ -371,7 +375,7 @@ class Probe:
                 record["f1_of"] = list(self.counts)[1]
         if bench.unfinished:
             record["not_converged"] = bench.unfinished
-        return record
+        return ProbeReport(record, result.values)
 
     def write_classifier(self, file: BinaryIO, penalty: float, bench: Bench) -> None:
         """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
@@ -413,37 +417,42 @@ class Probe:
             measure = "accuracy on DEV"
         penalty, shares = bench.choose(grid)
         [predicted] = bench.run([Fit(rows, test, penalty, dev=dev)])
-        correct = float(np.mean(predicted == bench.data.codes[test]))
+        correct = predicted == bench.data.codes[test]
         protocol = "fitted to TRAIN; tested on TEST"
         if len(self.grid) > 1:
             protocol = f"penalty by {measure}; {protocol}"
         fields = {
-            "accuracy": 100 * correct,
+            "accuracy": 100 * float(np.mean(correct)),
             "chosen": penalty,
             "choosing": [100 * share for share in shares],
         }
-        return ProbeResult(fields, protocol, predicted, test)
+        return ProbeResult(fields, protocol, predicted, test, 100.0 * correct)
 
     def _folds(self, bench: Bench) -> "ProbeResult":
         """Folds of TRAIN, the penalty of each by folds of the other rows."""
         rows = self.rows["train"]
-        shares, penalties = bench.nested(rows, self.options.folds)
+        fits = bench.nested(rows, self.options.folds)
         folds = f"{self.options.folds} stratified folds"
         protocol = (
             f"{folds}, the penalty of each by {folds} of the rest" if len(self.grid) > 1 else folds
         )
-        return ProbeResult(fields_of_fits(shares, penalties), protocol, None, rows)
+        return result_of_fits(fits, bench.correct(fits), protocol)
 
     def _few_shot(self, bench: Bench, shots: int) -> "ProbeResult":
         """Several fits to few rows of each class, tested on TEST or the other rows."""
         test = self.rows.get("test")
         samples = self.options.samples
         fits = bench.few_shot(self.rows["train"], test, shots, samples)
-        shares = bench.shares(fits)
         protocol = f"{shots} rows of each class, drawn {samples} times"
         protocol += f"; tested on {'the other rows' if test is None else 'TEST'}"
-        tested = np.concatenate([fit.test for fit in fits])
-        return ProbeResult(fields_of_fits(shares, [self.grid[0]] * samples), protocol, None, tested)
+        return result_of_fits(fits, bench.correct(fits), protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    record: Record
+    # (n,), of each row that is tested: the share of its correct predictions x 100
+    values: Float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,13 +461,32 @@ class ProbeResult:
     protocol: str  # its description
     predicted: Indices | None  # of a single test
     tested: Indices  # the rows of all tests
+    values: Float64  # as in the report
 
 
-def fields_of_fits(shares: Sequence[float], penalties: Sequence[float]) -> Record:
+def result_of_fits(fits: Sequence[Fit], correct: Sequence[Bools], protocol: str) -> ProbeResult:
     """The mean accuracy of several fits with its deviation, or that of one fit."""
+    penalties = [fit.penalty for fit in fits]
+    shares = [float(np.mean(correct_of_fit)) for correct_of_fit in correct]
     fields: Record = {"accuracy": 100 * statistics.fmean(shares)}
-    if len(shares) == 1:
-        return {**fields, "chosen": penalties[0], "choosing": []}
-    fields["sd"] = 100 * statistics.stdev(shares)
-    fields["accuracies"] = [100 * share for share in shares]
-    return {**fields, "chosen": penalties}
+    if len(fits) == 1:
+        fields |= {"chosen": penalties[0], "choosing": []}
+    else:
+        fields["sd"] = 100 * statistics.stdev(shares)
+        fields["accuracies"] = [100 * share for share in shares]
+        fields["chosen"] = penalties
+    tested = np.concatenate([fit.test for fit in fits])
+    return ProbeResult(fields, protocol, None, tested, values_of_rows(fits, correct))
+
+
+def values_of_rows(fits: Sequence[Fit], correct: Sequence[Bools]) -> Float64:
+    """For each row that is tested, in ascending order, its correct predictions x 100.
+
+    Rows of a smaller fold have more weight, so that the mean is the mean accuracy of the fits.
+    """
+    rows = np.unique(np.concatenate([fit.test for fit in fits]))
+    values = np.zeros(len(rows))
+    for fit, correct_of_fit in zip(fits, correct, strict=True):
+        weight = 100.0 * len(rows) / (len(fits) * len(fit.test))
+        values[np.searchsorted(rows, fit.test)] += weight * correct_of_fit
+    return values

@@ -1,0 +1,140 @@
+"""`report`: intervals and differences of accuracies, from the correct predictions of each text."""
+
+import json
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit.labels.probes.classifiers import Fit
+from sentkit.labels.probes.probing import result_of_fits, values_of_rows
+from sentkit.reports.evaluate import Row
+from sentkit.reports.measure import measure
+from sentkit.reports import suites
+from sentkit.reports.suites import TRANSFER, Result
+from support import write_rows
+
+# of five texts, one has a word of the other class
+ANIMALS = ("cat", "dog", "horse", "cow", "stone")
+THINGS = ("table", "stone", "lamp", "chair", "cat")
+FLAGS = ("--precision", "fp32", "-q")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """37 texts of two classes, which no encoder separates completely."""
+    texts = []
+    for label, words, count in (("animal", ANIMALS, 20), ("thing", THINGS, 17)):
+        for number in range(count):
+            texts.append({"text": f"{words[number % 5]} number {number}", "label": label})
+    write_rows(tmp_path / "data", dict.fromkeys(("clustering/own", "senteval/cr"), texts))
+    return tmp_path / "data"
+
+
+def kept_values(folder):
+    """The values of the texts in the only result of a folder."""
+    [path] = Path(folder).iterdir()
+    return np.array(json.loads(path.read_text())["values"])
+
+
+def test_values_of_rows_have_the_mean_of_the_accuracies():
+    """Folds of three and two rows: 2 of 3 are correct, and 2 of 2, so 66.7 % and 100 %."""
+    train = np.array([], np.intp)
+    fits = [Fit(train, np.array([4, 0, 2]), 1.0), Fit(train, np.array([1, 3]), 2.0)]
+    correct = [np.array([True, False, True]), np.array([True, True])]
+
+    # a row of the first fold counts 5 / (2 x 3), one of the second 5 / (2 x 2)
+    expected = [0.0, 125.0, 100 * 5 / 6, 125.0, 100 * 5 / 6]
+    result = result_of_fits(fits, correct, "")
+    assert values_of_rows(fits, correct) == pytest.approx(expected)
+    assert result.values.mean() == pytest.approx((200 / 3 + 100) / 2)
+    assert result.fields["accuracy"] == pytest.approx(result.values.mean())
+    assert result.fields["chosen"] == [1.0, 2.0]
+
+
+def test_a_row_that_several_draws_test_has_the_share_of_its_correct_predictions():
+    """Row 7 is tested twice and correct once, rows 5 and 9 once each."""
+    train = np.array([], np.intp)
+    fits = [Fit(train, np.array([5, 7]), 1.0), Fit(train, np.array([7, 9]), 1.0)]
+    correct = [np.array([True, True]), np.array([False, True])]
+
+    # each test counts 3 / (2 x 2)
+    assert values_of_rows(fits, correct) == pytest.approx([75.0, 75.0, 75.0])
+
+
+@pytest.mark.parametrize("suite", ["clustering", "senteval", "few-shot"])
+def test_intervals_and_differences_are_those_of_resampled_texts(sentkit, data, suite):
+    """The values of the texts are those in the results, which are resampled here in a loop."""
+    flags = ("--data", data, "--suites", suite, *FLAGS)
+    if suite == "senteval":
+        flags = (*flags, "--head", "logreg")
+    compared = ("static", "nano", "w=words:binary", "--intervals", "--baseline", "static")
+    static, nano, words = sentkit("report", *compared, *flags).rows
+    sentkit("report", "static", *flags, "--results", "of-static")
+    sentkit("report", "nano", *flags, "--results", "of-nano")
+    static_values = kept_values("of-static")
+    nano_values = kept_values("of-nano")
+    random = np.random.default_rng(0)
+    n = len(nano_values)
+    drawn = [random.integers(0, n, n) for _ in range(4000)]
+    means = [nano_values[rows].mean() for rows in drawn]
+    changes = [(nano_values - static_values)[rows].mean() for rows in drawn]
+
+    assert nano_values.mean() == pytest.approx(nano["value"])
+    low, high = np.percentile(means, [2.5, 97.5])
+    assert nano["ci95"] == pytest.approx([low, high], abs=0.12 * (high - low))
+    assert "against" not in static
+    assert set(words["against"]) == {"row", "difference", "ci95", "p"}
+    assert nano["against"]["difference"] == pytest.approx(nano["value"] - static["value"])
+    low, high = np.percentile(changes, [2.5, 97.5])
+    assert nano["against"]["ci95"] == pytest.approx([low, high], abs=0.12 * (high - low) + 0.1)
+
+
+def test_a_text_in_a_cluster_is_correct_if_the_cluster_is_matched_to_its_class(sentkit, data):
+    """Of two clusters, each is matched to the class that makes most texts correct."""
+    path = data / "clustering/own.jsonl"
+    sentkit("encode", path, "-m", "static", "-o", "own.safetensors", *FLAGS)
+    labels = np.array([json.loads(line)["label"] for line in path.open()])
+    correct = []
+    for seed in range(10):
+        rows = sentkit("cluster", "own.safetensors", "-k", 2, "--seed", seed, "-q").rows
+        clusters = np.array([row["cluster"] for row in rows])
+        matched = [np.array(names)[clusters] == labels for names in permutations(("animal", "thing"))]
+        correct.append(max(matched, key=sum))
+    flags = ("--data", data, "--suites", "clustering", "--results", "kept")
+    [row] = sentkit("report", "static", *flags, *FLAGS).rows
+
+    shares = np.mean(correct, axis=0)
+    assert row["value"] == pytest.approx(100 * shares.mean())
+    assert kept_values("kept") == pytest.approx(100 * shares)
+
+
+def test_the_test_sets_of_an_average_are_resampled_independently():
+    """Seven sets of 400 texts of which half are correct. The deviation of one is 100 x 0.5 / 20 =
+    2.5, so its interval has 9.8 points, and that of the average 9.8 / sqrt(7) = 3.7.
+    """
+    row = Row("m", None, ("m",), (None,))
+    values = np.repeat([0.0, 100.0], 200)
+    tests = [suites.TestSet("senteval", name, f"{name}.jsonl") for name in TRANSFER]
+    results = {
+        ("m", "senteval", name): [Result(50.0, n=400, encoder="m/mean", values=values)]
+        for name in TRANSFER
+    }
+    *entries, average = measure([row], tests, results, intervals=True)
+
+    widths = [entry.interval[1] - entry.interval[0] for entry in entries]
+    assert widths == pytest.approx([9.8] * 7, abs=0.7)
+    assert average.task == ("senteval", "avg")
+    assert average.interval[1] - average.interval[0] == pytest.approx(9.8 / 7**0.5, abs=0.4)
+
+
+def test_a_result_of_a_retrieval_of_an_older_version_is_read(tmp_path):
+    """It has the values of queries under another name."""
+    from sentkit.reports.evaluate import read_result
+
+    path = tmp_path / "result.json"
+    old = {"encoder": "m/mean", "value": 50.0, "deviations": {}, "n": 2, "queries": [100.0, 0.0]}
+    path.write_text(json.dumps(old))
+
+    assert read_result(path).values.tolist() == [100.0, 0.0]
