@@ -33,23 +33,6 @@ def test_the_published_averages_have_the_listed_order(ordering):
     assert {ordering[side].partition("#")[0] for side in ("higher", "lower")} <= names
 
 
-def test_the_sign_flip_test_counts_all_choices_of_signs():
-    """Of 1, 2 and 4, only 7 and -7 are as far from 0 as 7; 1 + 4 - 2 = 3 leaves 7, 5, 3 and -7,
-    -5, -3.
-    """
-    assert orderings.sign_flip_p([1.0, 2.0, 4.0]) == 2 / 8
-    assert orderings.sign_flip_p([1.0, -2.0, 4.0]) == 6 / 8
-    assert orderings.sign_flip_p([0.0, 0.0]) == 1.0
-    differences = [0.3, -0.1, 0.2, 0.5, 0.4]
-    extreme = 0
-    for signs in product((-1, 1), repeat=5):
-        total = 0.0
-        for sign, difference in zip(signs, differences, strict=True):
-            total += sign * difference
-        extreme += abs(total) >= abs(sum(differences)) - 1e-12
-    assert orderings.sign_flip_p(differences) == extreme / 32
-
-
 def test_a_seed_is_compared_with_the_same_seed_of_the_other_row():
     """Also if each row has finished other seeds; of a flow, the seed is that of its file."""
 
@@ -60,46 +43,37 @@ def test_a_seed_is_compared_with_the_same_seed_of_the_other_row():
     lower = row(["bt/seed-0#cls", "bt/seed-1#cls"], [5.0, 6.0])
     flow = row(["base#mean@flow/seed-10.safetensors", "base#mean@flow/seed-3.safetensors"], [1, 2])
 
-    assert orderings.compare_test_sets(higher, lower)[0] == [10 - 6]
-    assert orderings.compare_test_sets(higher, flow)[0] == [30 - 2]
-    assert orderings.compare_test_sets(higher, row(["base#cls"], [4.0]))[0] == [10 - 4, 30 - 4]
+    assert orderings.common_seeds(higher, lower) == [1]
+    assert orderings.common_seeds(higher, flow) == [3]
+    assert orderings.common_seeds(higher, row(["base#cls"], [4.0])) == [1, 3]
     assert orderings.common_seeds(lower, flow) == []
+    assert higher.of_seed(higher.arguments, 3) == "sg/seed-3#cls"
+    assert flow.of_seed(flow.arguments, 3) == "base#mean@flow/seed-3.safetensors"
 
-    # The test of the sets has the seeds of the differences, here 1 alone.
-    names = [*"abcdefgh", "avg"]
-    two = {name: [90.0, 50.0] for name in names}
-    one = {name: [50.0] for name in names}
-    higher = orderings.Finished(["m/seed-0", "m/seed-1"], two, "clustering")
-    lower = orderings.Finished(["n/seed-1"], one, "clustering")
-    assert orderings.compare_test_sets(higher, lower) == ([0.0], [1.0])
+
+def test_classifiers_have_the_settings_of_the_table():
+    flags = ["--head", "senteval:50:10", "--seed", "0,2"]
+
+    assert orderings.flags_of_classifiers("sg-bert", "4", [0, 2]) == flags
+    assert orderings.flags_of_classifiers("sg-bert", "1", [0, 2]) == []  # has a --baseline
+    assert orderings.flags_of_classifiers("pairsupcon", "1", [0, 2]) == []
 
 
 @pytest.fixture
 def finished(tmp_path, execute):
-    """OUT with a table of clusters, written by hand, and one of pairs, from `sentkit report`."""
+    """OUT with a table of clusters and one of pairs, from `sentkit report`."""
     write_rows(tmp_path / "data", {f"sts/{name}": PAIRS * 3 for name in SETS})
     make_bert(tmp_path / "base", num_hidden_layers=4)
-    for seed in (0, 1):
-        shutil.copytree(tmp_path / "base", tmp_path / f"consert/seed-{seed}")
+    for system, seed in product(("consert", "pairsupcon", "sbert"), (0, 1)):
+        shutil.copytree(tmp_path / "base", tmp_path / f"{system}/seed-{seed}")
     names = ["agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet"]
     names += ["googlenews_ts", "googlenews_s", "googlenews_t"]
-    values = {"pairsupcon": [60.0, 61.0], "no-tuning": [50.0], "sbert": [60.0, 60.0]}
-    values["simcse-sup"] = [60.0, None]
-    checkpoints = {row: [f"{row}/seed-0", f"{row}/seed-1"] for row in values}
-    checkpoints["no-tuning"] = ["base"]
-    records = [
-        {
-            "row": row,
-            "suite": "clustering",
-            "task": task,
-            "readout": "mean",
-            "checkpoints": checkpoints[row],
-            "values": of_seeds,
-        }
-        for row, of_seeds in values.items()
-        for task in (*names, "avg")
+    rows = [
+        {"text": f"{word} {number}", "label": word}
+        for word in ("cat", "dog", "sea")
+        for number in range(8)
     ]
-    write_rows(tmp_path / "out/pairsupcon/tables", {"table-1": records})
+    write_rows(tmp_path / "data", {f"clustering/{name}": rows for name in names})
     (tmp_path / "texts.txt").write_text("a cat\na dog sat\nthe sea and rain\n")
     lines = "sentkit encode texts.txt -m base -o v.safetensors -q --readout cls"
     fit = "sentkit whiten fit v.safetensors --kind center -o t.safetensors -q"
@@ -107,12 +81,20 @@ def finished(tmp_path, execute):
         assert execute(words.split(), tmp_path).returncode == 0
     rows = ["consert=consert/seed-0#mean", "consert=consert/seed-1#mean", "no-tuning=base#cls"]
     rows.append("flow=base#cls@t.safetensors")
-    line = ["sentkit", "report", *rows, "--data", "data", "--suites", "sts", "--format", "json"]
-    report = execute(line, tmp_path)
-    assert report.returncode == 0, report.stderr
-    (tmp_path / "out/consert/tables").mkdir(parents=True)
-    (tmp_path / "out/consert/tables/table-2.jsonl").write_text(report.stdout)
+    write_table(tmp_path, execute, "consert/tables/table-2", "sts", rows)
+    rows = ["pairsupcon=pairsupcon/seed-0#mean", "pairsupcon=pairsupcon/seed-1#mean"]
+    rows += ["sbert=sbert/seed-0#mean", "sbert=sbert/seed-1#mean", "no-tuning=base#cls"]
+    write_table(tmp_path, execute, "pairsupcon/tables/table-1", "clustering", rows)
     return tmp_path
+
+
+def write_table(folder, execute, name, suite, rows):
+    line = ["sentkit", "report", *rows, "--data", "data", "--suites", suite, "--format", "json"]
+    report = execute(line, folder)
+    assert report.returncode == 0, report.stderr
+    path = folder / f"out/{name}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(report.stdout)
 
 
 def test_an_error_of_a_command_is_not_a_traceback(finished, execute):
@@ -150,16 +132,24 @@ def test_a_table_of_the_finished_orderings(finished, execute):
         f"{averages['consert']:.2f}, {averages['flow']:.2f}"
     )
 
-    # eight sets with the same difference: only all signs equal are as far from 0
+    # the same for clusters
     clusters = rows["pairsupcon, 1", "pairsupcon", "no-tuning"]
     assert clusters[0] == "63.70, 50.80"
-    assert clusters[1:4] == ["60.50, 50.00", "+10.5", ".008"]
-    # Holm: p times the number of orderings whose p is not smaller
-    of_orderings = [max(map(float, cells[3].split(", "))) for cells in rows.values()]
-    not_smaller = sum(p >= 0.008 for p in of_orderings)
-    assert clusters[4] == f"{not_smaller * 2 / 256:.3f}".lstrip("0")
-    assert clusters[5] == "reproduced"
-    # an undefined value is no finished run
+    assert len(clusters[3].split(", ")) == 2
     assert "not finished: pairsupcon, table 1: simcse-sup" in completed.stderr
-    # 0 for one seed: not all are positive
-    assert rows["pairsupcon, 1", "pairsupcon", "sbert"][5] == "undecided"
+    # two copies of a checkpoint
+    equal = rows["pairsupcon, 1", "pairsupcon", "sbert"]
+    assert equal[2:6] == ["+0.0", "1.000, 1.000", "1.000", "undecided"]
+
+
+def test_an_undefined_value_is_no_finished_run(tmp_path):
+    for name, value in (("complete", 60.0), ("undefined", None)):
+        record = {"row": name, "suite": "clustering", "task": "avg", "readout": "mean"}
+        write_rows(
+            tmp_path / "pairsupcon/tables",
+            {"table-1": [record | {"checkpoints": ["m"], "values": [value]}]},
+        )
+        options = orderings.parse(["--data", "data", "--out", str(tmp_path)])
+        ordering = {"paper": "pairsupcon", "table": "1", "higher": name}
+        finished = orderings.finished_row(options, ordering, "higher")
+        assert (finished is None) == (value is None)

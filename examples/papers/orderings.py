@@ -7,12 +7,9 @@ each paper, such as OUT/consert, with the runs and tables of papers.py; --data i
 runs. The compared value is the average of a table. The published averages are those of the recipe
 --preset (default: bert-base).
 
-STS: a seed of the higher system is compared with the same seed of the lower one by a paired
-bootstrap of the average. Pairs are drawn again within each test set. p is the largest of the seeds.
-Other suites: the mean over the seeds is compared in each test set, and p is that of the exact
-sign-flip test over the test sets: it changes the signs of the differences in all ways, and p is the
-share of the ways with a mean at least as far from 0 as the real one. With 8 sets, p is at least
-0.008.
+A seed of the higher system is compared with the same seed of the lower one by a paired bootstrap of
+the average: `sentkit report --baseline` draws the pairs or texts of each test set again. p is the
+largest of the seeds.
 
 Holm's method corrects p for the number of orderings in the table. An ordering is reproduced if all
 seeds have a positive difference and the corrected p is below 0.05; it is reversed if, with such a
@@ -28,12 +25,12 @@ import statistics
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))
 from main_table import holm, verdict
 from running import FailedError, sentkit
+from systems import PAPERS
 
 from sentkit.papers.published import published, same_base
 
@@ -75,7 +72,7 @@ class Comparison:
     higher: Finished
     lower: Finished
     differences: list[float]  # of the averages, one for each seed
-    ps: list[float]  # one for each seed, or one for all
+    ps: list[float]  # one for each seed
 
 
 def main():
@@ -93,11 +90,7 @@ def main():
             rows = f"{ordering['higher']} and {ordering['lower']} have no common seed"
             say(f"not finished: {ordering['paper']}, table {ordering['table']}: {rows}")
             continue
-        if higher.suite == "sts":
-            differences, ps = compare_pairs(options, ordering["paper"], higher, lower)
-        else:
-            differences, ps = compare_test_sets(higher, lower)
-        comparisons.append(Comparison(ordering, higher, lower, differences, ps))
+        comparisons.append(compare(options, ordering, higher, lower))
     if comparisons:
         print_table(options, comparisons)
 
@@ -160,8 +153,9 @@ def common_seeds(higher, lower):
     return [seed for seed in first if all(seed in seeds for seeds in others)]
 
 
-def compare_pairs(options, paper, higher, lower):
+def compare(options, ordering, higher, lower):
     """The differences of the averages and their p-values, for each seed, by `sentkit report`."""
+    paper = ordering["paper"]
     differences = []
     ps = []
     for seed in common_seeds(higher, lower):
@@ -171,37 +165,22 @@ def compare_pairs(options, paper, higher, lower):
         ]
         command = ["report", *rows, "--data", options.data, "--suites", higher.suite]
         command += ["--results", options.out / paper / "results", "--precision", "fp32"]
+        command += flags_of_classifiers(paper, ordering["table"], higher.seeds())
         lines = sentkit([*command, "--baseline", "lower", "--format", "json"])
         for record in map(json.loads, lines.splitlines()):
             if record["row"].startswith("higher") and record["task"] == AVERAGE:
                 differences.append(record["against"]["difference"])
                 ps.append(record["against"]["p"])
-    return differences, ps
+    return Comparison(ordering, higher, lower, differences, ps)
 
 
-def compare_test_sets(higher, lower):
-    """The differences of the averages for each seed, and p of the sign-flip test."""
-    seeds = common_seeds(higher, lower)
-
-    def differences_of(name):
-        return [
-            higher.of_seed(higher.values[name], seed) - lower.of_seed(lower.values[name], seed)
-            for seed in seeds
-        ]
-
-    names = [name for name in higher.values if name != AVERAGE and name in lower.values]
-    of_sets = [statistics.fmean(differences_of(name)) for name in names]
-    return differences_of(AVERAGE), [sign_flip_p(of_sets)]
-
-
-def sign_flip_p(differences):
-    """The share of the choices of signs with a sum at least as far from 0 as the real one."""
-    observed = abs(sum(differences))
-    sums = [
-        abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
-        for signs in product((1, -1), repeat=len(differences))
-    ]
-    return sum(total >= observed - 1e-9 for total in sums) / len(sums)
+def flags_of_classifiers(paper, table, seeds):
+    """Those of the evaluation of a table, which papers.py made with these seeds."""
+    flags = PAPERS[paper].flags.get(table, ())
+    if "--head" not in flags:
+        return []
+    numbers = ",".join(map(str, seeds))
+    return [flag.format(seeds=numbers) for flag in flags]
 
 
 def published_average(options, ordering, side):
