@@ -22,8 +22,8 @@ Arrays = list[NDArray[np.float32]]  # one for each readout
 
 FIRST_GROUP = 32  # rows
 LAST_GROUP = 8192
-# Smaller groups are followed by one of four times their rows, others by one of twice as many: before
-# a group of four times as many rows is tokenized, 64 threads have encoded the large one.
+# A smaller group is followed by one of four times its rows, another one by twice as many: 64 threads
+# have encoded a large group before one of four times its rows is tokenized.
 LARGE_GROUP = 512
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long

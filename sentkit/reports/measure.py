@@ -45,7 +45,7 @@ from sentkit.reports.evaluate import Evaluator, Models, Results, Row
 from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, TestSet
 
 Task = tuple[str, str]  # suite and key of a task
-# The stream of random numbers of a test set. Test sets of other suites have their place among these.
+# The stream of random numbers of each test set; those of other suites have the following ones.
 STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}
 
 SET = "set"  # the only readout of words:binary

@@ -77,7 +77,7 @@ class Result:
     encoder: str = ""  # the label of the space
     similarities: Float64 | None = None  # of the pairs of STS
     gold: Float64 | None = None
-    # of each query of a retrieval, or of each row that is tested or clustered: their mean is `value`
+    # of each query of a retrieval, or of each tested or clustered row; their mean is `value`
     values: Float64 | None = None
 
 

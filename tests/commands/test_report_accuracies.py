@@ -9,14 +9,15 @@ import pytest
 
 from sentkit.labels.probes.classifiers import Fit
 from sentkit.labels.probes.probing import result_of_fits, values_of_rows
+from sentkit.reports import suites
 from sentkit.reports.evaluate import Row
 from sentkit.reports.measure import measure
-from sentkit.reports import suites
 from sentkit.reports.suites import TRANSFER, Result
 from support import write_rows
 
 # of five texts, one has a word of the other class
 ANIMALS = ("cat", "dog", "horse", "cow", "stone")
+CLASSES = ("animal", "thing")
 THINGS = ("table", "stone", "lamp", "chair", "cat")
 FLAGS = ("--precision", "fp32", "-q")
 
@@ -25,7 +26,7 @@ FLAGS = ("--precision", "fp32", "-q")
 def data(tmp_path):
     """37 texts of two classes, which no encoder separates completely."""
     texts = []
-    for label, words, count in (("animal", ANIMALS, 20), ("thing", THINGS, 17)):
+    for label, words, count in zip(CLASSES, (ANIMALS, THINGS), (20, 17), strict=True):
         for number in range(count):
             texts.append({"text": f"{words[number % 5]} number {number}", "label": label})
     write_rows(tmp_path / "data", dict.fromkeys(("clustering/own", "senteval/cr"), texts))
@@ -100,7 +101,7 @@ def test_a_text_in_a_cluster_is_correct_if_the_cluster_is_matched_to_its_class(s
     for seed in range(10):
         rows = sentkit("cluster", "own.safetensors", "-k", 2, "--seed", seed, "-q").rows
         clusters = np.array([row["cluster"] for row in rows])
-        matched = [np.array(names)[clusters] == labels for names in permutations(("animal", "thing"))]
+        matched = [np.array(classes)[clusters] == labels for classes in permutations(CLASSES)]
         correct.append(max(matched, key=sum))
     flags = ("--data", data, "--suites", "clustering", "--results", "kept")
     [row] = sentkit("report", "static", *flags, *FLAGS).rows

@@ -413,9 +413,7 @@ def accuracies_of_rows(run: ClusteringRun, truth: str) -> Float64:
 
     classed = read_classed_points(run, truth, only_classes)
     clusterings = run.clusterings(classed.points, classed.cluster_count(run))
-    return np.array(
-        [agreeing(classed.classes, [clustering.labels]) for clustering in clusterings]
-    )
+    return np.array([agreeing(classed.classes, [clustering.labels]) for clustering in clusterings])
 
 
 def agreement_records(
@@ -426,7 +424,6 @@ def agreement_records(
     With limits, the descriptions of the clusters follow: those of the best clustering, with their
     classes.
     """
-
 
     def only_classes(block: VectorBlock) -> list[bytes]:
         return classes_as_lines(block, truth)
