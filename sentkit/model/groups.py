@@ -22,7 +22,7 @@ Arrays = list[NDArray[np.float32]]  # one for each readout
 
 FIRST_GROUP = 32  # rows
 LAST_GROUP = 8192
-# A smaller group is followed by one of four times its rows, another one by twice as many: 64 threads
+# A smaller group is followed by one of four times its rows, others by twice as many: 64 threads
 # have encoded a large group before one of four times its rows is tokenized.
 LARGE_GROUP = 512
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
