@@ -36,13 +36,12 @@ def with_block(text, name, lines):
     return f"{before}{start}\n{lines.strip()}\n\n{end}{after}"
 
 
-def output_of(script, *arguments, python=sys.executable, **environment):
+def output_of(script, *arguments, python=sys.executable):
     done = subprocess.run(
         [python, str(HERE / f"{script}.py"), *arguments],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
     )
     return done.stdout
 
@@ -58,10 +57,8 @@ def scripts(texts, *peers):
     if peers:
         test, dev, folder, static = peers
         python = f"{folder}/venv/bin/python"
-        limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
         measures |= {
             "runtimes": lambda: output_of("runtimes", test, dev, folder),
-            "without-amx": lambda: output_of("runtimes", test, **limit),
             "processes": lambda: output_of("processes", texts, python, static, folder),
             "static": lambda: output_of("static", static, texts, python=python),
         }
