@@ -10,6 +10,7 @@ thread is free. Its prediction for two threads is compared with a real run, whic
 machine with two cores.
 """
 
+import gc
 import gzip
 import heapq
 import sys
@@ -178,6 +179,7 @@ def main() -> None:
     print(f"{name}, {precision}: share of the threads that is busy, in %")
     print("texts | first group | " + " | ".join(f"{threads} threads" for threads in THREADS))
     for count in COUNTS:
+        gc.freeze()  # as in the program, whose garbage collector does not visit older objects
         first_groups = [FIRST_GROUP]
         if count == min(COUNTS):
             first_groups.append(LAST_GROUP)
