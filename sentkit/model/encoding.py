@@ -8,7 +8,7 @@ small batches, so that many threads have work. The windows of a long text can be
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from time import monotonic
@@ -25,7 +25,6 @@ from sentkit.transforms.steps import Step, apply_step
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint_reading import Reading
-    from sentkit.model.transformer.kernels.precision_gain import FasterPrecision
 
 Item = TypeVar("Item")
 Output = TypeVar("Output")
@@ -38,6 +37,17 @@ BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 # leaves an eighth of them without work at most.
 BATCHES_OF_GROUP = 256
 AHEAD = 2  # groups
+
+
+@dataclass(frozen=True)
+class FasterPrecision:
+    """A precision, and its time as a share of that of the chosen one."""
+
+    name: str
+    share_of_time: float
+
+    def __str__(self) -> str:
+        return f"{self.name} takes about {self.share_of_time:.2f} x the time on this CPU"
 
 
 class TokenEncoder:
@@ -64,7 +74,7 @@ class TokenEncoder:
         """The number of groups that threads encode while the caller writes; 0: without threads."""
         return 0
 
-    def faster_precision(self) -> "FasterPrecision | None":
+    def faster_precision(self) -> FasterPrecision | None:
         """The other precision, if it is measured to be much faster than the chosen one."""
         return None
 

@@ -31,7 +31,7 @@ from sentkit.model.checkpoint_reading import (
     space_of_readout,
     steps_of_checkpoint,
 )
-from sentkit.model.encoding import BUDGETS, TokenEncoder, encode_texts
+from sentkit.model.encoding import BUDGETS, FasterPrecision, TokenEncoder, encode_texts
 from sentkit.model.forks import PREPARING, ForkLock, without_fork
 from sentkit.model.groups import Arrays, EncodeStats
 from sentkit.model.reading import width_after_steps
@@ -55,7 +55,7 @@ from sentkit.model.transformer.kernels.matmul import (
     gain_of_int8,
     largest_weight,
 )
-from sentkit.model.transformer.kernels.precision_gain import FasterPrecision, faster_to_encode
+from sentkit.model.transformer.kernels.precision_gain import faster_to_encode
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.readouts import (
     Convolution,

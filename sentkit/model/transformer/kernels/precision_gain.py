@@ -5,12 +5,13 @@ much.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sentkit.model.encoding import FasterPrecision
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert
@@ -23,17 +24,6 @@ SENTENCES = 32
 TOKENS_OF_SENTENCE = 32
 VOCABULARY = 64
 WORTH_TELLING = 0.8  # of the time of the chosen precision
-
-
-@dataclass(frozen=True)
-class FasterPrecision:
-    """A precision, and its time as a share of that of the chosen one."""
-
-    name: str
-    share_of_time: float
-
-    def __str__(self) -> str:
-        return f"{self.name} takes about {self.share_of_time:.2f} x the time on this CPU"
 
 
 def faster_to_encode(architecture: Architecture, chosen: str) -> FasterPrecision | None:
