@@ -163,7 +163,12 @@ def report(
     )
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
-    from sentkit.reports.measure import measure, warnings_about, with_training
+    from sentkit.reports.measure import (
+        measure,
+        read_training_files,
+        warnings_about,
+        with_training,
+    )
     from sentkit.reports.suites import Settings, find_tests, refuse_idle_flags
 
     # The published tables, the format, and the rows.
@@ -205,6 +210,7 @@ def report(
     models = find_models(rows, device=device, precision=precision)
     console.warn(*(f"not used: {path}" for path in unused_paths))
     console.warn(*tables.unaveraged(tests))
+    seen_texts = read_training_files(training, tests)
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
     evaluator = Evaluator(
@@ -226,8 +232,8 @@ def report(
             problem = f"{failed} of {len(models) * len(tests)} evaluations failed"
             raise AnswerIsNo(f"{problem}, and no row has the values of all its checkpoints")
         console.warn(*warnings_about(measured, baseline_row, beside_published=paper is not None))
-        if training:
-            measured = with_training(measured, tests, evaluations, training, evaluator, models)
+        if seen_texts is not None:
+            measured = with_training(measured, tests, evaluations, seen_texts, evaluator, models)
         records = (row.record(baseline_row) for row in measured)
         tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
         write(tables_of_rows, records, style, output)
@@ -270,7 +276,7 @@ def parse_seeds(text: str) -> Sequence[int]:
 
 def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | None]]:
     """The paths and the threshold of each FILE[:X]."""
-    from sentkit.formats.files import expanded, is_pipe
+    from sentkit.formats.files import expanded
 
     files: list[tuple[str, float | None]] = []
     for argument in arguments:
@@ -280,11 +286,7 @@ def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | No
         if match is not None:
             path = match[1]
             threshold = float(match[2])
-        for file in expanded([path]):
-            if threshold is not None and (file == "-" or is_pipe(file)):
-                problem = f"--train {argument}: a pipe, which cannot be read twice"
-                raise UsageError(problem, advice="write the rows to a file first")
-            files.append((file, threshold))
+        files += [(file, threshold) for file in expanded([path])]
     return files
 
 
@@ -301,7 +303,7 @@ def check_all_paths(
     from sentkit.formats.files import check_input
     from sentkit.reports.mteb import check_new_folder, refuse_equal_names
 
-    for path in training:  # they are read last
+    for path in training:
         check_input(path)
     reads: dict[str, list[str]] = {"ROW": [], "--data": [], "--pairs": [], "--train": [*training]}
     for row in rows:

@@ -103,9 +103,14 @@ class SeenPairs:
         return {"files": list(map(shown_path, self.paths)), "rows": self.rows, **counts}
 
 
-def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
+ADVICE_ON_FIELD = "name the field, for example --field text=title"
+
+
+def texts_of(
+    row: Row, fields: Mapping[str, str], advice_on_field: str = ADVICE_ON_FIELD
+) -> list[str]:
     """All texts of a training row of any kind. A field has its name in `fields`, or its standard
-    name.
+    name. The error about a row without a text has the advice.
     """
     row.refuse_duplicates()
     texts: list[str] = []
@@ -123,7 +128,5 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
         else:
             texts.append(string_value(row, name))
     if not texts:
-        raise row.error(
-            "no text in this row", advice="name the field, for example --field text=title"
-        )
+        raise row.error("no text in this row", advice=advice_on_field)
     return texts

@@ -322,11 +322,20 @@ Forms = Mapping[str, str]  # normal form of a text -> text
 NEAR_TEXTS = 256  # training texts to compare at once
 
 
+@dataclass(frozen=True, slots=True)
+class SeenTexts:
+    """The texts of test sets that occur in training files, by normal form."""
+
+    seen: frozenset[str]
+    near: frozenset[str]  # these, and those with a cosine of the threshold with a training text
+    has_threshold: bool
+
+
 def with_training(
     measured: Sequence[Measured],
     tests: Sequence[TestSet],
     results: Results,
-    files: Sequence[tuple[str, float | None]],
+    texts: SeenTexts,
     evaluator: Evaluator,
     models: Models,
 ) -> list[Measured]:
@@ -339,7 +348,7 @@ def with_training(
             without_folder = problem.replace(f"{folder}/", "")
             evaluator.settings.warn(f"without the rows that occur in --train: {without_folder}")
 
-        counts_of_task, reduced_tests = without_seen(tests, files, folder)
+        counts_of_task, reduced_tests = without_seen(tests, texts, folder)
         # The warnings about texts are among those of the whole test sets.
         reduced_evaluator = replace(
             evaluator, settings=replace(evaluator.settings, warn=warn), warn=lambda problem: None
@@ -360,13 +369,14 @@ def with_training(
     reduced_entries = measure(rows, tests, other_results | reduced_results)
     reduced_values = {(entry.row, entry.task): entry.value for entry in reduced_entries}
 
-    has_threshold = any(threshold is not None for _, threshold in files)
     completed = []
     for entry in measured:
         value = reduced_values.get((entry.row, entry.task))
         if entry.task in counts_of_task:
             seen, near = counts_of_task[entry.task]
-            entry = replace(entry, seen=seen, near=near if has_threshold else None, without=value)
+            entry = replace(entry, seen=seen, without=value)
+            if texts.has_threshold:
+                entry = replace(entry, near=near)
         elif entry.task[1] == "avg":
             entry = replace(entry, without=value)
         completed.append(entry)
@@ -374,51 +384,34 @@ def with_training(
 
 
 def without_seen(
-    tests: Sequence[TestSet], files: Sequence[tuple[str, float | None]], folder: str
+    tests: Sequence[TestSet], texts: SeenTexts, folder: str
 ) -> tuple[dict[Task, tuple[int, int]], list[TestSet]]:
-    """For each task, the rows that occur in the files, and these and those that nearly do; and
-    the test sets that have such rows, without them.
+    """For each task, the rows that occur in the training files, and these and those that nearly do;
+    and the test sets that have such rows, without them.
 
     A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and
     of retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the
     changed files.
     """
-    # The texts of each row of each test set.
-    forms_of_rows: list[tuple[TestSet, list[Forms]]] = []
-    for test in tests:
-        with suppress(SentkitError):  # the evaluation of this test set reports it
-            forms_of_rows.append((test, [forms for _, forms in texts_of_rows(test)]))
-    test_texts: dict[str, str] = {}
-    for _, rows in forms_of_rows:
-        for forms in rows:
-            test_texts |= {form: text for form, text in forms.items() if form}
-
-    # Those that occur in the files, or are near to a text there.
-    seen_forms: set[str] = set()
-    near_forms: set[str] = set()
-    for path, threshold in files:
-        for texts in texts_of_training_rows(path):
-            for text in texts:
-                form = normal_form(text)
-                if form in test_texts:
-                    seen_forms.add(form)
-        if threshold is not None:
-            near_forms |= near_texts(path, test_texts, threshold)
-    near_forms |= seen_forms
-
     counts_of_task = {}
     reduced_tests = []
-    for test, rows in forms_of_rows:
-        seen_count = sum(seen_forms.issuperset(forms) for forms in rows)
-        near_count = sum(near_forms.issuperset(forms) for forms in rows)
+    for test in tests:
+        seen_count = 0
+        near_count = 0
+        try:
+            for _, forms in texts_of_rows(test):
+                seen_count += texts.seen.issuperset(forms)
+                near_count += texts.near.issuperset(forms)
+        except SentkitError:  # the evaluation of this test set reported it
+            continue
         counts_of_task[task_of(test)] = seen_count, near_count
         if near_count:
             reduced_file = Path(folder, f"{test.suite}-{test.name}.jsonl")
-            reduced_tests.append(without_rows(test, near_forms, reduced_file))
+            reduced_tests.append(without_rows(test, texts.near, reduced_file))
     return counts_of_task, reduced_tests
 
 
-def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
+def without_rows(test: TestSet, forms: frozenset[str], path: Path) -> TestSet:
     """The test set without the rows that have only these texts, in a new file."""
     with path.open("wb") as file:
         for records, forms_of_row in texts_of_rows(test):
@@ -430,19 +423,46 @@ def without_rows(test: TestSet, forms: set[str], path: Path) -> TestSet:
     return replace(test, path=str(path))
 
 
+def read_training_files(
+    files: Sequence[tuple[str, float | None]], tests: Sequence[TestSet]
+) -> SeenTexts | None:
+    """The texts of test sets that occur in the files, or are near to a text there; None without
+    files. Each file is read once.
+    """
+    if not files:
+        return None
+    test_texts: dict[str, str] = {}
+    for test in tests:
+        with suppress(SentkitError):  # the evaluation of this test set reports it
+            for _, forms in texts_of_rows(test):
+                test_texts |= {form: text for form, text in forms.items() if form}
+
+    has_threshold = any(threshold is not None for _, threshold in files)
+    compare = None
+    if test_texts and has_threshold:
+        compare = cosines_with(test_texts)
+    seen: set[str] = set()
+    is_near = np.zeros(len(test_texts), bool)
+    for path, threshold in files:
+        texts_of_file = chain.from_iterable(texts_of_training_rows(path))
+        for texts in lists_of_size(texts_of_file, NEAR_TEXTS):
+            seen.update(form for form in map(normal_form, texts) if form in test_texts)
+            if threshold is not None and compare is not None:
+                is_near |= (compare(texts) >= threshold).any(axis=0)
+    near = {form for form, is_near_form in zip(test_texts, is_near, strict=True) if is_near_form}
+    return SeenTexts(frozenset(seen), frozenset(near | seen), has_threshold)
+
+
 def texts_of_training_rows(path: str) -> Iterator[list[str]]:
     """The texts of each row of a file; a vector file can record the names of their fields."""
     inputs = open_inputs([path])
     fields = field_names_of(inputs, path)
-    return inputs.read(lambda row: texts_of(row, fields))
+    advice = 'rename the field of the text to "text"; --field names only those of --pairs'
+    return inputs.read(lambda row: texts_of(row, fields, advice))
 
 
-def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
-    """The forms whose texts have a cosine of the threshold or more with a text of the file, by
-    static.
-    """
-    if not test_texts:
-        return set()
+def cosines_with(test_texts: Forms) -> Callable[[Sequence[str]], Float32]:
+    """A function that returns the cosines of n texts with the test texts by static, (n, texts)."""
     model = find_encoder("static", ReadingOptions(normalize=True))
     encoder = model.encoder()
 
@@ -451,12 +471,7 @@ def near_texts(path: str, test_texts: Forms, threshold: float) -> set[str]:
         return np.concatenate([group.vectors[0][:, 0] for group in groups])
 
     test_vectors = encode([*test_texts.values()])
-    is_near = np.zeros(len(test_texts), bool)
-    rows = texts_of_training_rows(path)
-    for texts in lists_of_size(chain.from_iterable(rows), NEAR_TEXTS):
-        cosines = encode(texts) @ test_vectors.T
-        is_near |= (cosines >= threshold).any(axis=0)
-    return {form for form, near in zip(test_texts, is_near, strict=True) if near}
+    return lambda texts: encode(texts) @ test_vectors.T
 
 
 def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:

@@ -517,15 +517,37 @@ def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_
     assert ["n", "near", "--train", "3"] in [line.split() for line in lines]
 
 
-def test_near_rows_of_a_pipe_are_refused_before_any_work(sentkit, data):
-    """The exact ones need the texts once, the near ones once more."""
+def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):
+    """The exact ones and the near ones are found in one pass."""
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))
     report = ("report", "nano", "--data", data, "--suites", "sts", "-q", "--train")
-    refused = sentkit(*report, "-:0.9", stdin=in_jsonl(*PAIRS))
-    exact = sentkit(*report, "-", stdin=in_jsonl(*PAIRS))
+    of_file = sentkit(*report, "train.jsonl:0.9")
+    of_pipe = sentkit(*report, "-:0.9", stdin=in_jsonl(*PAIRS))
 
-    assert (refused.code, refused.out) == (2, b"")
-    assert "--train -:0.9: a pipe, which cannot be read twice" in refused.err
-    assert exact.rows[0]["train"]["seen"] == len(PAIRS)
+    assert of_pipe.rows == of_file.rows
+    assert of_pipe.rows[0]["train"]["seen"] == len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("bad.jsonl", b'{"text": "a"}\n{"other": 1}\n', "bad.jsonl:2: no text in this row"),
+        ("cut.jsonl", b'{"text": "a"}\n{"text": ', "cut.jsonl:2: "),
+        ("empty.jsonl", b"", "no rows in empty.jsonl"),
+        ("damaged.jsonl.gz", b"\x1f\x8b\x08", "damaged.jsonl.gz: incomplete or damaged gzip"),
+    ],
+)
+def test_damaged_training_files_end_a_report_before_its_evaluations(
+    sentkit, data, tmp_path, name, content, problem
+):
+    (tmp_path / name).write_bytes(content)
+    report = ("report", "nano", "--data", data, "--suites", "sts", "--results", "kept")
+    result = sentkit(*report, "--train", name)
+
+    assert (result.code, result.out) == (65, b"")
+    assert problem in result.err
+    assert "for example --field" not in result.err  # it names only fields of --pairs
+    assert not Path("kept").exists()
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
