@@ -57,6 +57,10 @@ OLD = "sentence_transformers.models."
 STOCK_REDUCTIONS = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module
 LICENSES = ("LICENSE*",)
 DOCUMENTS = ("*.md", *LICENSES)
+# The ends of class names of transformers that have a head for a task, and the values in config.json
+# that describe it.
+HEADS_OF_TASKS = ("Classification", "ForQuestionAnswering", "ForMultipleChoice")
+VALUES_OF_TASKS = ("id2label", "label2id", "num_labels", "problem_type")
 CARRIED = (*BESIDE_WEIGHTS, "*.md", "model*.safetensors", "pytorch_model*.bin", *ADAPTER_WEIGHTS)
 
 
@@ -458,6 +462,28 @@ def without_language_head(
     else:
         unused_names = {*body.unused_names}
     return {name: tensor for name, tensor in tensors.items() if name not in unused_names}
+
+
+def without_task_head(
+    tensors: Mapping[str, Tensor], architecture: Architecture
+) -> dict[str, Tensor]:
+    """Return the tensors of the encoder and its pooler, with the names of the file."""
+    names = canonical_names(tensors, architecture).values()
+    return {name: tensors[name] for name in names}
+
+
+def has_task_head(config: Mapping[str, Any]) -> bool:
+    """Return true for a classifier of texts or tokens, and for a model that answers questions."""
+    classes = config.get("architectures")
+    if not isinstance(classes, list) or not classes:
+        return False
+    return str(classes[0]).endswith(HEADS_OF_TASKS)
+
+
+def config_of_encoder(config: Mapping[str, Any], body: Bert | TransformersModel) -> dict[str, Any]:
+    """Return the config of a model with the head of a task as that of its encoder."""
+    values = {name: value for name, value in config.items() if name not in VALUES_OF_TASKS}
+    return {**values, "architectures": [encoder_class(body)]}
 
 
 def encoder_class(body: Bert | TransformersModel) -> str:

@@ -14,7 +14,10 @@ from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.checkpoints.writing import write_static_folder
 from sentkit.model.checkpoint.export import (
     Declaration,
+    config_of_encoder,
+    has_task_head,
     merged,
+    without_task_head,
     write_card,
     write_folder,
     write_weights,
@@ -44,9 +47,12 @@ def write_checkpoint(
         return
     template = template_of(method.settings)
     declaration = declare_trained(method.body, template, finished, base, parse_readout(readout))
+    config = base.checkpoint.config
+    if has_task_head(config):  # the head of the base does not fit the trained encoder
+        config = config_of_encoder(config, method.body)
     write_folder(
         folder,
-        replace(base.checkpoint, config=base.checkpoint.config | finished.config),
+        replace(base.checkpoint, config=config | finished.config),
         declaration,
         lineage,
         tensors_of(method.body, finished, base),
@@ -79,7 +85,9 @@ def write_static(
 
 
 def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -> dict[str, Tensor]:
-    """Return the trained encoder, the tensors of the method and the other tensors of the base."""
+    """Return the trained encoder, the tensors of the method and the other tensors of the base, but
+    not those of a classification head.
+    """
     if finished.whole:
         return finished.tensors
     if isinstance(body, TransformersModel) or base.architecture is None:
@@ -88,7 +96,10 @@ def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -
     if finished.pooler is not None and base.architecture.family in WITH_POOLER:
         trained["pooler.dense.weight"] = finished.pooler.weight
         trained["pooler.dense.bias"] = finished.pooler.bias
-    return merged(base.stored, trained, base.architecture)
+    stored = base.stored
+    if has_task_head(base.checkpoint.config):
+        stored = without_task_head(stored, base.architecture)
+    return merged(stored, trained, base.architecture)
 
 
 def declare_trained(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support import PAIRS, TEXTS, write_rows
+from support import PAIRS, TEXTS, make_classifier, write_rows
 
 ROWS = [{"text": text, "label": ("bad", "good")[number % 2]} for number, text in enumerate(TEXTS)]
 OF_LABELS = {"id2label": {"0": "bad", "1": "good"}}
@@ -41,3 +41,40 @@ def test_dev_and_test_have_the_same_metric(train, tmp_path, rows, flags, metric,
         assert record["test"].keys() == {"rows", "accuracy", "f1", "matthews"}
         assert note["labels"] == ["bad", "good"]
         assert record["dev"] % 20 == 0 or metric == "f1"
+
+
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "albert", "llama"]
+)
+def test_a_classifier_as_base_loses_its_head(sentkit, train, tmp_path, kind):
+    """Its head does not fit the encoder after other training. transformers finds no tensors in the
+    new checkpoint that its encoder does not have.
+    """
+    import transformers
+
+    config = {}
+    if kind == "albert":
+        config = {"embedding_size": 16}
+    base = make_classifier(kind, 3, tmp_path / "base", **config)
+    trained = train("--set", "readout=mean", model=base)
+    refused = sentkit("predict", "-m", "out", stdin=b'{"text": "a"}\n')
+    model, report = transformers.AutoModel.from_pretrained("out", output_loading_info=True)
+
+    assert trained.code == 0, trained.err
+    assert refused.code == 65
+    assert f"out: not a classifier: config.json has {type(model).__name__}" in refused.err
+    assert not report["unexpected_keys"]
+    assert {name for name in report["missing_keys"] if not name.startswith("pooler.")} == set()
+    assert model.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}  # the default of transformers
+
+
+def test_a_classifier_of_a_classifier_has_a_new_head(sentkit, train, tmp_path):
+    """With the classes of the new rows."""
+    base = make_classifier("roberta", 3, tmp_path / "base")
+    write_rows(tmp_path, {"rows": ROWS})
+    flags = ("--set", "max_length=64")
+    trained = train(*flags, method="classify", model=base, rows="rows.jsonl")
+    [row] = sentkit("predict", "-m", "out", stdin=b'{"text": "a"}\n').rows
+
+    assert trained.code == 0, trained.err
+    assert row["label"] in ("bad", "good")
