@@ -272,16 +272,30 @@ def steps_of_checkpoint(
     read_layer: Callable[[Path], Step],
 ) -> list[Step]:
     """Return the steps of a checkpoint and of the flags."""
-    declared: list[Step] = []
-    for name in reading.declared_steps:
-        declared.append(
-            Normalize() if name == "normalise" else read_layer(checkpoint.folder / name)
-        )
-    if reading.declared_dim is not None:
-        declared.append(Truncate(reading.declared_dim))
-    with declared_in(file_of_declaration(checkpoint)):
-        width_after_steps(declared, width_of_readout)
+    declared = declared_steps(checkpoint, reading, read_layer)
+    check_width(checkpoint, declared, width_of_readout)
     return all_steps(declared, reading.options)
+
+
+def declared_steps(
+    checkpoint: Checkpoint, reading: Reading, read_layer: Callable[[Path], Step]
+) -> list[Step]:
+    """Read the steps of a checkpoint, without those of the flags."""
+    steps: list[Step] = []
+    for name in reading.declared_steps:
+        if name == "normalise":
+            steps.append(Normalize())
+        else:
+            steps.append(read_layer(checkpoint.folder / name))
+    if reading.declared_dim is not None:
+        steps.append(Truncate(reading.declared_dim))
+    return steps
+
+
+def check_width(checkpoint: Checkpoint, steps: Sequence[Step], width_of_readout: int) -> None:
+    """Raise a DataError if the declared steps do not fit the vectors of the readout."""
+    with declared_in(file_of_declaration(checkpoint)):
+        width_after_steps(steps, width_of_readout)
 
 
 def file_of_declaration(checkpoint: Checkpoint) -> str:

@@ -15,7 +15,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.checkpoint_reading import most_tokens, plan_reading
+from sentkit.model.checkpoint_reading import declared_steps, most_tokens, plan_reading
 from sentkit.model.mteb import NAMES_OF_SIDE
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_static_folder
@@ -27,14 +27,14 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.encoder import add_convolution, hashed_values_of
+from sentkit.model.transformer.encoder import add_convolution, hashed_values_of, read_layer
 from sentkit.model.transformer.families import WITH_POOLER
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
 from sentkit.training.static_body import TokenTable
-from sentkit.transforms.steps import Normalize, Truncate
+from sentkit.transforms.steps import Normalize, Step, Truncate
 
 Body = Bert | TransformersModel | TokenTable
 
@@ -108,6 +108,13 @@ class Base:
         if self.architecture.family_traits.decoder:
             return f'"{self.architecture.family}" is a decoder'
         return ""
+
+    def read_steps(self) -> list[Step]:
+        """Read the declared steps after the readout of a transformer, as `encode` applies them."""
+        if self.is_static or self.declared is None:
+            return []
+        reading = plan_reading(self.checkpoint, ReadingOptions())
+        return declared_steps(self.checkpoint, reading, read_layer)
 
     def check_settings(self, settings: Recipe) -> None:
         """Raise a UsageError for settings that a static model, or a model of transformers, does not

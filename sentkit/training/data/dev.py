@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
@@ -25,6 +25,7 @@ from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.seen_pairs import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
+from sentkit.model.checkpoint_reading import check_width
 from sentkit.model.encoding import BUDGETS, batches_of_indices
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.model.transformer.packed import pack
@@ -41,6 +42,7 @@ from sentkit.training.data.examples import (
 )
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.recipe import Recipe
+from sentkit.transforms.steps import Step, apply_step
 
 # The measures of scored pairs, of positive pairs, and of triplets.
 SPEARMAN = "Spearman"
@@ -85,7 +87,9 @@ class Dev:
     tokens: Sequence[Tokens]
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
-    declared: Sequence[Tokens] = ()  # with the template that the base declares
+    # The texts with the template that the base declares, and its steps after the readout.
+    declared: Sequence[Tokens] = ()
+    steps_of_base: Sequence[Step] = ()
     texts: SeenPairs = field(default_factory=SeenPairs)  # the first two of each row
     rows: Sequence[Row] = ()
     metric: str = SPEARMAN
@@ -132,10 +136,18 @@ class Dev:
         values = self.values(method, readout, poll)
         return self.measures(values, slice(None))[self.metric]
 
-    def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
-        """Return the score of the untrained encoder with the readout that the base declares."""
+    def score_base(self, base: Base, method: Method, poll: Callable[[], None]) -> float:
+        """Return the score of the untrained encoder with the readout that the base declares, and
+        with the steps after it.
+        """
+        assert base.declared is not None, "the caller checks it"
         with_declared_template = replace(self, templated=self.declared)
-        return with_declared_template.score_as(declared.name, method, poll)
+        vectors = with_declared_template.vectors(method, base.declared.name, poll)
+        check_width(base.checkpoint, self.steps_of_base, vectors.shape[1])
+        for step in self.steps_of_base:
+            vectors = apply_step(step, vectors)
+        values = self.similarities(vectors)
+        return self.measures(values, slice(None))[self.metric]
 
     def intervals(self, values: NDArray) -> dict[str, list[float]]:
         """Return the 95 % interval of each measure."""
@@ -145,6 +157,12 @@ class Dev:
         """Return the similarity or the score of each row, (n,). None: with the readout for
         --dev.
         """
+        return self.similarities(self.vectors(method, readout, poll))
+
+    def vectors(
+        self, method: Method, readout: str | None, poll: Callable[[], None]
+    ) -> NDArray[np.float32]:
+        """Return the vectors of all texts, (texts, d)."""
         chosen = parse_readout(readout or method.dev_readout(method.settings))
         texts = self.tokens
         if chosen.reduction == "token":
@@ -162,7 +180,10 @@ class Dev:
             return apply_readouts(method.body, packed, [chosen])[0]
 
         lengths = [len(text.ids) for text in texts]
-        vectors = computed(method, lengths, vectors_of, poll)
+        return computed(method, lengths, vectors_of, poll)
+
+    def similarities(self, vectors: NDArray[np.float32]) -> NDArray:
+        """Return the similarity or the score of each row, (n,), from the vectors of all texts."""
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
@@ -243,6 +264,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if any(parse_readout(name).reduction == "token" for name in readouts):
         tokenizer = base.final_tokenizer_with(template_of(settings))
         templated = tokens_of(examples, tokenizer, parser.prompts)
+    steps_of_base = base.read_steps()
     declared: list[Tokens] = []
     if base.declared is not None and base.declared.reduction == "token":
         declared = tokens_of(examples, base.final_tokenizer_with(None), parser.prompts)
@@ -251,7 +273,17 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if parser.kind is not None:
         sides = parser.kind.sides
     rows = [example.row for example in examples]
-    return Dev(tokens, gold, templated, declared, seen_pairs, rows, parser.metric, sides)
+    return Dev(
+        tokens,
+        gold,
+        templated,
+        declared,
+        steps_of_base,
+        seen_pairs,
+        rows,
+        parser.metric,
+        sides,
+    )
 
 
 class DevParser(ExampleParser):

@@ -398,13 +398,13 @@ class Trainer:
         self._report(record, before=self.position.first_score)
 
     def _score(self, dev: Dev) -> float:
-        declared = self.run.base.declared
+        base = self.run.base
         if (
             self.position.step == 0
-            and declared is not None
+            and base.declared is not None
             and not self.run.method_class.needs.labels
         ):
-            return dev.score_base(declared, self.method, self.stop.poll)
+            return dev.score_base(base, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 
     # Saving.

@@ -132,12 +132,13 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     # of equal scores, the first readout
     best = max(names, key=lambda name: nan_lowest(scores[name]))
 
-    # The score before training, with the readout that the base declares, or else with the best one.
+    # The score before training, with the readout that the base declares and the steps after it, or
+    # else with the best one.
     untrained = run.method_class.build(run.base, run.settings).to(method.device)
     if run.base.declared is None:
         before = run.dev.score_as(best, untrained, poll)
     else:
-        before = run.dev.score_base(run.base.declared, untrained, poll)
+        before = run.dev.score_base(run.base, untrained, poll)
     chosen: dict[str, Any] = {
         "readout": best,
         "dev": defined(scores[best]),
@@ -199,11 +200,14 @@ def worse_than_base(
         step = trainer.position.best_step
     score_before = f"{before:.{decimals or 2}f}"
     score_kept = f"{score:.{decimals or 2}f}"
+    reading_of_base = f"readout {readout_of_base}"
+    if run.base.dropped_steps:
+        reading_of_base += f", then {run.base.dropped_steps}"
     if has_labels:
         scores = f"{score_before} before training, {score_kept} at step {step}, which is kept"
     else:
         scores = (
-            f"{score_before} before training (readout {readout_of_base}), {score_kept} at step "
+            f"{score_before} before training ({reading_of_base}), {score_kept} at step "
             f"{step}, which is kept (readout {readout})"
         )
 

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
-from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl, without_command
+from support import (
+    BY_HAND,
+    SMALL,
+    contents,
+    copy_tokenizer,
+    declare_modules,
+    in_jsonl,
+    without_command,
+)
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
@@ -136,6 +145,81 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         assert row["readout"] == readout
         assert row["dev_before"] == pytest.approx(scores["base"], rel=1e-6)
         assert row["dev"] == pytest.approx(scores[readout], rel=1e-6)
+
+
+@pytest.fixture
+def with_dense(copy_of, tiny):
+    """A base with a dense layer after the mean, of which vectors have the first three numbers."""
+    base = copy_of(tiny, "base")
+    declare_modules(
+        base,
+        *("mean_tokens", 16, "2_Dense"),
+        **{"config_sentence_transformers": {"truncate_dim": 3}, "2_Dense/config": {}},
+    )
+    weight = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+    save_file({"linear.weight": weight}, base / "2_Dense/model.safetensors")
+    return base
+
+
+def test_dev_before_has_the_steps_after_the_readout_of_the_base(
+    sentkit, with_dense, texts, dev, tmp_path
+):
+    """As `encode` reads the base. The new checkpoint does not have the steps."""
+    command = ("train", "simcse", texts, "-m", with_dense, "--dev", dev, "--batch", 3)
+    result = sentkit(*command, "--threads", 1, "-o", "out")
+    scores = {}
+    for model in (with_dense, "out"):
+        vectors = sentkit("encode", dev, "-m", model, "-q", "--precision", "fp32").out
+        report = sentkit("score", "--gold", "score", "-q", stdin=vectors)
+        scores[model] = json.loads(report.out)["spearman"]
+
+    assert result.code == 0, result.err
+    assert result.rows[0]["dev_before"] == pytest.approx(scores[with_dense], rel=1e-6)
+    assert result.rows[0]["dev"] == pytest.approx(scores["out"], rel=1e-6)
+    assert scores[with_dense] != pytest.approx(scores["out"], rel=1e-2)
+
+
+def test_the_steps_of_a_better_base_are_named(sentkit, with_dense, texts, dev, monkeypatch):
+    scores = iter([54.9, 39.5])
+    monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
+    command = ("train", "simcse", texts, "-m", with_dense, "--dev", dev)
+    result = sentkit(*command, "--threads", 1, "-o", "out")
+
+    steps = "readout mean, then 2_Dense, truncate_dim=3"
+    assert f"54.90 before training ({steps}), 39.50 at step 1, which is kept (readout mean)" in (
+        result.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (
+            "2_Dense/config.json",
+            '{"activation_function": "torch.nn.modules.activation.Mish"}',
+            "2_Dense: a dense layer with activation Mish is not supported",
+        ),
+        (
+            "config_sentence_transformers.json",
+            '{"truncate_dim": 6}',
+            "modules.json: --dim 6: the vectors have only 5 numbers",
+        ),
+    ],
+)
+def test_steps_that_encode_cannot_apply_are_refused_with_dev(
+    sentkit, with_dense, texts, dev, name, content, problem
+):
+    """Before the first step, as `encode` does. Without --dev, they are not read."""
+    (with_dense / name).write_text(content)
+    command = ("train", "simcse", texts, "-m", with_dense, "--threads", 1, "--batch", 3)
+    refused = sentkit(*command, "--dev", dev, "-o", "out")
+    encoded = sentkit("encode", texts, "-m", with_dense)
+
+    assert refused.code == encoded.code == 65
+    assert problem in refused.err
+    assert problem in encoded.err
+    assert "step 1" not in refused.err
+    assert sentkit(*command, "-o", "out", "-f").code == 0
 
 
 WORSE = "every scored step is worse than the base on --dev: "
