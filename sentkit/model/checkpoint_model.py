@@ -22,7 +22,7 @@ from sentkit.formats.checkpoints.folders import (
     read_lora_config,
     read_size,
 )
-from sentkit.formats.checkpoints.modules import NAMED_AFTER, StoredDeclaration, inexpressible
+from sentkit.formats.checkpoints.modules import StoredDeclaration, inexpressible
 from sentkit.formats.files import read_json, read_object, read_object_if_there, shown_path
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
@@ -94,11 +94,7 @@ def read_by_sentence_transformers(checkpoint: Checkpoint, reading: Reading) -> s
     if (checkpoint.folder / "modules.json").is_file():
         return "yes, by modules.json"
     readout = "last token" if default_readout(checkpoint.config).name == "last" else "mean"
-    # It reads the settings of a Transformer module only if modules.json lists one.
-    is_plain = not checkpoint.declaration.source and not any(
-        (checkpoint.folder / f"sentence_{name}_config.json").is_file() for name in NAMED_AFTER
-    )
-    if is_plain:
+    if not checkpoint.declaration.source:
         return f"yes, by default: the {readout} of the last layer"
     return f"no: without modules.json, sentence-transformers uses the {readout} of the last layer"
 

@@ -63,7 +63,7 @@ def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_p
 
 
 def test_a_plain_folder_of_transformers_is_read_in_the_same_way(inspect, sentkit, copy_of, tiny):
-    """By the mean of the last layer. The settings of a module count only with modules.json."""
+    """By the mean of the last layer, also beside settings of a module without modules.json."""
     from sentence_transformers import SentenceTransformer
 
     texts = ["a cat", "the weather is nice today"]
@@ -75,7 +75,8 @@ def test_a_plain_folder_of_transformers_is_read_in_the_same_way(inspect, sentkit
     assert np.abs(of_library - vectors).max() < 1e-5
     plain = inspect(tiny)["sentence_transformers"]
     assert plain == "yes, by default: the mean of the last layer"
-    assert inspect(with_settings)["sentence_transformers"].startswith("no: without modules.json")
+    assert inspect(with_settings)["sentence_transformers"] == plain
+    assert inspect(with_settings)["max_length"] == inspect(tiny)["max_length"]
 
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise

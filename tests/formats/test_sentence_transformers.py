@@ -271,6 +271,26 @@ def test_a_number_for_no_limit_has_priority_over_later_places(pooled, settings):
     assert find_encoder(str(pooled), ReadingOptions()).tokenizer.max_length > 6
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_seq_length": 4},
+        {"do_lower_case": True},
+        {"tokenizer_args": {"model_max_length": 4}},
+        {"transformer_task": "fill-mask"},
+        {"processing_kwargs": {"text": {"max_length": 3}}},
+    ],
+)
+def test_settings_of_a_transformer_have_no_effect_without_modules(base, tmp_path, settings):
+    """The library reads them only if modules.json names a Transformer."""
+    folder = tmp_path / "plain"
+    shutil.copytree(base, folder)
+    write_json(folder / "sentence_bert_config.json", settings)
+
+    assert are_equal(folder, [*TEXTS, "THE cat Sat a dog . the zebra"])
+    assert space_of(folder) == space_of(base)
+
+
 @pytest.mark.parametrize("value", ["x", 1.5, -1, [1], True])
 @pytest.mark.parametrize("name", ["config_args", "tokenizer_args", "model_max_length"])
 def test_damaged_arguments_are_an_error(pooled, name, value):

@@ -104,8 +104,8 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
         return folder, _model2vec(folder / "config.json")
     listing = folder / "modules.json"
     config = _read_config(folder)
-    if not listing.is_file():
-        return folder, _transformer(folder, StoredDeclaration())
+    if not listing.is_file():  # as in the library, settings of a module have no effect
+        return folder, _transformer(folder, StoredDeclaration(), folder / "config.json", {})
 
     # The modules, one after the other. A guard after `case` says what has to come before it.
     modules = _read_listing(listing)
@@ -119,7 +119,8 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
         match kind:
             case "Transformer":
                 transformer = module_folder
-                declared = _transformer(transformer, declared)
+                settings_path, settings = _settings_of(transformer)
+                declared = _transformer(transformer, declared, settings_path, settings)
             case "StaticEmbedding" if module is modules[0]:
                 transformer = module_folder
                 declared = replace(declared, is_static=True, readout=NAMED["mean"])
@@ -289,19 +290,26 @@ def _averaged_layers(module_folder: Path, transformer: Path) -> list[int]:
     return [layer for layer, weight in enumerate(weights, start=first_layer) if weight]
 
 
-def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
+def _settings_of(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of the settings of a Transformer, and the settings."""
+    for name in SETTINGS_OF_TRANSFORMERS:
+        settings = read_object_if_there(folder / name)
+        if settings:
+            return folder / name, settings
+    return folder / SETTINGS_OF_TRANSFORMERS[0], {}
+
+
+def _transformer(
+    folder: Path,
+    declared: StoredDeclaration,
+    settings_path: Path,
+    settings: Mapping[str, Any],
+) -> StoredDeclaration:
     """Read maximum length and lowercasing; refuse a transformer that reads other than the texts, or
     gives other than a state per token.
 
-    The file of sentence-transformers has priority.
+    The settings of sentence-transformers have priority.
     """
-    settings: Mapping[str, Any] = {}
-    for name in SETTINGS_OF_TRANSFORMERS:
-        settings_path = folder / name
-        settings = read_object_if_there(settings_path)
-        if settings:
-            break
-
     # What it gives for a text.
     config = read_object_if_there(folder / "config.json")
     task = settings.get("transformer_task")

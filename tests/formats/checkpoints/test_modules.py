@@ -161,11 +161,21 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path):
     ],
 )
 def test_the_first_stated_length_is_used(tmp_path, transformer_length, tokenizer_length, length):
-    """A folder without modules declares nothing else."""
-    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": transformer_length})
-    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizer_length})
+    folder = pooled(tmp_path)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": transformer_length})
+    write_json(folder / "tokenizer_config.json", {"model_max_length": tokenizer_length})
 
-    assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=length))
+    _, declaration = read_modules(folder)
+
+    assert declaration.max_length == length
+
+
+def test_a_folder_without_modules_declares_only_the_length_of_its_tokenizer(tmp_path):
+    settings = {"max_seq_length": 64, "do_lower_case": True}
+    write_json(tmp_path / "sentence_bert_config.json", settings)
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": 512})
+
+    assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=512))
 
 
 def test_a_module_without_files_is_refused(tmp_path):
