@@ -301,7 +301,11 @@ def check_all_paths(
 ) -> None:
     """Check the files of training rows, and that no output overwrites an input."""
     from sentkit.formats.files import check_input
-    from sentkit.reports.mteb import check_new_folder, refuse_equal_names
+    from sentkit.reports.mteb import (
+        check_new_folder,
+        refuse_equal_names,
+        refuse_tests_without_task,
+    )
 
     for path in training:
         check_input(path)
@@ -318,6 +322,7 @@ def check_all_paths(
     check_paths(console, {"-o": output.path, "--results": results}, reads)
     if style == "mteb":
         check_new_folder(output.path)
+        refuse_tests_without_task(tests)
         refuse_equal_names(rows, tests)
     output.check_creatable()
 
@@ -330,9 +335,10 @@ def write_for_mteb(
     console: Console,
 ) -> None:
     """Write the result files and the cards of mteb, and name test sets that have none."""
-    from sentkit.reports.mteb import without_task, write_results
+    from sentkit.reports.mteb import undefined_values, without_task, write_results
 
     console.warn(*without_task(tests))
+    console.warn(*undefined_values(rows, tests, results))
     write_results(folder, rows, tests, results)
 
 

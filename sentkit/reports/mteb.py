@@ -72,6 +72,27 @@ def without_task(tests: Sequence[TestSet]) -> Iterator[str]:
             yield f"{test.name} is not written: {problem}; see examples/mteb_task.py"
 
 
+def refuse_tests_without_task(tests: Sequence[TestSet]) -> None:
+    """Refuse test sets of which none has a task, before any work."""
+    if all(mteb_task(test) is None for test in tests):
+        names = ", ".join(test.name for test in tests)
+        problem = f"--format mteb: no test set has a task of mteb: {names}"
+        raise UsageError(problem, advice="examples/mteb_task.py runs tasks of mteb itself")
+
+
+def undefined_values(
+    rows: Sequence[Row], tests: Sequence[TestSet], results: Results
+) -> Iterator[str]:
+    """Warnings about results without a value, such as a correlation of equal cosines."""
+    for row in rows:
+        for test in tests:
+            if mteb_task(test) is None:
+                continue
+            for result in results.get((row.label, test.suite, test.name), []):
+                if result.value is None:
+                    yield f'row "{row.label}": {test.name} is not written: its value is undefined'
+
+
 def scores_of(result: Result) -> dict[str, float]:
     """The scores of a result by their names in mteb, from 0 to 1."""
     if result.similarities is not None and result.gold is not None:
@@ -137,7 +158,7 @@ def write_results(
             for index, name in enumerate(names_of(row)):
                 write_checkpoint(temporary / name, name, row, index, tests, results)
         if not any(temporary.iterdir()):
-            raise AnswerIsNo("no test set has a task of mteb")
+            raise AnswerIsNo("no result file was written: no evaluation has a value")
         publish_folder(temporary, target, force=False, name=folder)
 
 

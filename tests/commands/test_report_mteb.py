@@ -79,6 +79,36 @@ def test_what_is_refused(sentkit, data, tmp_path):
     assert list((tmp_path / "there").iterdir()) == []
 
 
+def test_undefined_values_are_not_written_and_named(sentkit, data, tmp_path):
+    """A correlation is undefined if all scores, or all cosines, are equal."""
+    equal = [{"text_a": "a cat", "text_b": "a cat", "score": n} for n in range(6)]
+    (tmp_path / "equal.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in equal))
+    pairs = ("--pairs", "equal=equal.jsonl")
+    report = ("report", "m=static", *pairs, "--format", "mteb", "-o")
+    alone = sentkit(*report, "alone")
+    beside = sentkit(*report, "out", "--pairs", "mine=data/sts/stsb.test.jsonl")
+
+    warning = 'sentkit report: warning: row "m": equal is not written: its value is undefined'
+    problem = "sentkit report: no result file was written: no evaluation has a value"
+    assert (alone.code, alone.told) == (1, [warning, problem])
+    assert not (tmp_path / "alone").exists()
+    assert (beside.code, warning in beside.told) == (0, True)
+    assert [path.name for path in tmp_path.glob("out/*/*/*")] == ["mine.json"]
+
+
+def test_test_sets_without_a_task_are_refused_before_the_evaluations(sentkit, data, tmp_path):
+    (tmp_path / "data/sts/sts17_track5_enen.test.jsonl").unlink()
+    report = ("report", "m=static", "--data", data, "--suites", "sts-multilingual")
+    report += ("--results", "kept")
+    done = sentkit(*report, "--format", "mteb", "-o", "out")
+
+    assert done.code == 2
+    assert done.told[0] == (
+        "sentkit report: --format mteb: no test set has a task of mteb: sts14_es"
+    )
+    assert not (tmp_path / "kept").exists()
+
+
 FLAGS_OF_TABLES = (
     "--baseline m",
     "--intervals",
