@@ -348,7 +348,9 @@ def with_training(
             without_folder = problem.replace(f"{folder}/", "")
             evaluator.settings.warn(f"without the rows that occur in --train: {without_folder}")
 
-        counts_of_task, reduced_tests = without_seen(tests, texts, folder)
+        counts_of_task, reduced_tests, seen_tests = without_seen(tests, texts, folder)
+        for test in seen_tests:
+            evaluator.settings.warn(f"{test.name}: all rows occur in --train")
         # The warnings about texts are among those of the whole test sets.
         reduced_evaluator = replace(
             evaluator, settings=replace(evaluator.settings, warn=warn), warn=lambda problem: None
@@ -359,7 +361,7 @@ def with_training(
 
     # The values without these rows: the results of a reduced test set replace those of the whole
     # one.
-    reduced_names = {(test.suite, test.name) for test in reduced_tests}
+    reduced_names = {(test.suite, test.name) for test in [*reduced_tests, *seen_tests]}
     other_results = {
         (label, suite, name): result
         for (label, suite, name), result in results.items()
@@ -385,9 +387,9 @@ def with_training(
 
 def without_seen(
     tests: Sequence[TestSet], texts: SeenTexts, folder: str
-) -> tuple[dict[Task, tuple[int, int]], list[TestSet]]:
+) -> tuple[dict[Task, tuple[int, int]], list[TestSet], list[TestSet]]:
     """For each task, the rows that occur in the training files, and these and those that nearly do;
-    and the test sets that have such rows, without them.
+    the test sets that have such rows, without them; and those that have no other rows.
 
     A row occurs if all of its texts do, in any rows. With a test part, only this part counts, and
     of retrieval only the queries. Test sets that cannot be read are left out. `folder` gets the
@@ -395,20 +397,25 @@ def without_seen(
     """
     counts_of_task = {}
     reduced_tests = []
+    seen_tests = []
     for test in tests:
+        row_count = 0
         seen_count = 0
         near_count = 0
         try:
             for _, forms in texts_of_rows(test):
+                row_count += 1
                 seen_count += texts.seen.issuperset(forms)
                 near_count += texts.near.issuperset(forms)
         except SentkitError:  # the evaluation of this test set reported it
             continue
         counts_of_task[task_of(test)] = seen_count, near_count
-        if near_count:
+        if near_count and near_count == row_count:
+            seen_tests.append(test)
+        elif near_count:
             reduced_file = Path(folder, f"{test.suite}-{test.name}.jsonl")
             reduced_tests.append(without_rows(test, texts.near, reduced_file))
-    return counts_of_task, reduced_tests
+    return counts_of_task, reduced_tests, seen_tests
 
 
 def without_rows(test: TestSet, forms: frozenset[str], path: Path) -> TestSet:

@@ -517,6 +517,20 @@ def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_
     assert ["n", "near", "--train", "3"] in [line.split() for line in lines]
 
 
+def test_test_sets_that_occur_as_a_whole_in_training_files_have_no_other_value(
+    sentkit, data, tmp_path
+):
+    """The message names the test set, not a temporary file."""
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))
+    (tmp_path / "p.jsonl").write_text(in_jsonl(*PAIRS))
+    flags = ("--pairs", "own=p.jsonl", "--train", "train.jsonl")
+    result = sentkit("report", "static", "first=nano", *flags)
+
+    assert result.code == 0
+    assert [row["train"] for row in result.rows] == [{"seen": len(PAIRS), "value": None}] * 2
+    assert result.told == ["sentkit report: warning: own: all rows occur in --train"]
+
+
 def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):
     """The exact ones and the near ones are found in one pass."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))
