@@ -276,7 +276,7 @@ def parse_seeds(text: str) -> Sequence[int]:
 
 def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | None]]:
     """The paths and the threshold of each FILE[:X]."""
-    from sentkit.formats.files import expanded
+    from sentkit.formats.files import exists, expanded
 
     files: list[tuple[str, float | None]] = []
     for argument in arguments:
@@ -286,6 +286,8 @@ def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | No
         if match is not None:
             path = match[1]
             threshold = float(match[2])
+        elif re.search(r":-?\d*\.?\d+$", argument) and not exists(Path(argument)):
+            raise UsageError(f"--train {argument}: expected a threshold over 0 and up to 1")
         files += [(file, threshold) for file in expanded([path])]
     return files
 

@@ -531,6 +531,20 @@ def test_test_sets_that_occur_as_a_whole_in_training_files_have_no_other_value(
     assert result.told == ["sentkit report: warning: own: all rows occur in --train"]
 
 
+@pytest.mark.parametrize("threshold", ["1.5", "0", "-0.5", "90"])
+def test_thresholds_of_training_files_that_are_no_cosines_are_refused(sentkit, tmp_path, threshold):
+    for name in ("p.jsonl", "train.jsonl"):
+        (tmp_path / name).write_text(in_jsonl(*PAIRS))
+    flags = ("--pairs", "own=p.jsonl", "--train")
+    result = sentkit("report", "static", *flags, f"train.jsonl:{threshold}")
+    (tmp_path / f"train.jsonl:{threshold}").write_text(in_jsonl(*PAIRS))
+    of_file = sentkit("report", "static", *flags, f"train.jsonl:{threshold}")
+
+    assert result.code == 2
+    assert f"--train train.jsonl:{threshold}: expected a threshold over 0 and up to 1" in result.err
+    assert of_file.rows[0]["train"]["seen"] == len(PAIRS)
+
+
 def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):
     """The exact ones and the near ones are found in one pass."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))
