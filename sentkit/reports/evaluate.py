@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
+from sentkit.errors import CannotCreateError, DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_object
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
@@ -235,6 +235,8 @@ class Evaluator:
         """The results of all checkpoints, and the number of evaluations that failed, each with a
         message. `models` has the label of each checkpoint, and a function that reads it.
         """
+        if self.result_folder is not None:
+            create_folder(self.result_folder)
         results: Results = {}
         failed_count = 0
         for label, find in models:
@@ -277,7 +279,6 @@ class Evaluator:
         if path.is_file():
             return read_result(path)
         result = self.compute(encoder, model, test, find)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with published_together(), open_output(str(path), force=True) as file:
             file.write(orjson.dumps(record_of(result)) + b"\n")
         return result
@@ -376,6 +377,15 @@ class Evaluator:
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         return groups, parser, inputs.rejects
+
+
+def create_folder(folder: Path) -> None:
+    """Create a folder, unless it exists."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{folder}: cannot be created: {problem}") from error
 
 
 FLAG = re.compile(r"--[a-z][a-z-]*")

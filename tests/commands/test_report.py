@@ -545,6 +545,25 @@ def test_thresholds_of_training_files_that_are_no_cosines_are_refused(sentkit, t
     assert of_file.rows[0]["train"]["seen"] == len(PAIRS)
 
 
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("file", "file exists"),
+        ("file/kept", "not a directory"),
+        ("/proc/kept/sentkit", "no such file or directory"),
+    ],
+)
+def test_a_folder_of_results_that_cannot_be_created_is_refused_before_the_evaluations(
+    sentkit, data, tmp_path, monkeypatch, folder, problem
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Evaluator, "compute", lambda *_: pytest.fail("an evaluation"))
+    result = sentkit("report", "static", "--data", data, "--suites", "sts", "--results", folder)
+
+    assert (result.code, result.out) == (73, b"")
+    assert f"{folder}: cannot be created: {problem}" in result.err
+
+
 def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):
     """The exact ones and the near ones are found in one pass."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))
