@@ -55,6 +55,7 @@ MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
 EVALUATIONS = 10  # in a run with eval_every=none
 MAX_INTERVAL = 1000  # steps between two of them
+OTHER_RUNS = "replace this value; with --resume, the command continues the other runs"
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
@@ -316,14 +317,24 @@ class Trainer:
                 problems.append(f"{name} is {value}")
         problem = ", ".join(problems) or "a term of the loss is not finite"  # of another process
         problem = f"{problem} at step {step.index + 1}: the run cannot continue"
-        raise DataError(problem, source="training", advice=LOWER_RATE)
+        raise self._diverged(problem)
 
     def _check_weights(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
         for name, parameter in trained_parameters(self.method):
             if not torch.isfinite(parameter).all():
                 problem = f"{name} contains NaN or infinity after step {self.position.step}"
-                raise DataError(problem, source="training", advice=LOWER_RATE)
+                raise self._diverged(problem)
+
+    def _diverged(self, problem: str) -> DataError:
+        """The error of a run with values that are not finite. Of several runs, it names the run."""
+        source = "training"
+        advice = LOWER_RATE
+        if self.run.several:
+            source = str(self.run.output)
+        if self.run.chosen:
+            advice = OTHER_RUNS
+        return DataError(problem, source=source, advice=advice)
 
     def batch(self, step: int) -> Batch:
         """Return the rows and random draws of a step."""

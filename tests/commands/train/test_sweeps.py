@@ -261,3 +261,20 @@ def test_combinations_are_in_the_order_of_the_command_line():
     ]
     assert combinations(kind, {"lr": "1,1.0"}) == [{"lr": "1"}]
     assert combinations(kind, {"lr": "1", "unknown": "1,2"}) == [{}]
+
+
+def test_a_run_that_diverges_is_named(train, tmp_path):
+    """With another value, --resume keeps the finished runs and trains the others."""
+    flags = ("--set", "optimizer=adamw-bert", "--set", "beta2=0.99999")
+    stopped = train("--lr", "1e-3,1e38,1e-2", *flags, output="grid")
+    finished = without_command(tmp_path / "grid/lr=1e-3")
+    resumed = train("--lr", "1e-3,1e-4,1e-2", *flags, "--resume", output="grid")
+
+    assert stopped.code == 65
+    assert stopped.told[0].startswith("sentkit train: grid/lr=1e38/seed-0: ")
+    assert "NaN or infinity after step 1" in stopped.told[0]
+    advice = "  replace this value; with --resume, the command continues the other runs"
+    assert stopped.told[1] == advice
+    assert resumed.code == 0, resumed.err
+    assert [row["lr"] for row in resumed.rows] == [1e-3, 1e-4, 1e-2]
+    assert without_command(tmp_path / "grid/lr=1e-3") == finished
