@@ -115,12 +115,12 @@ def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterato
 
 @contextmanager
 def open_appended(path: str) -> Iterator[BinaryIO]:
-    """Yield a file that several processes can append to; what is written before each `flush` is one
-    piece of it.
+    """Yield a file that several processes can append to, and that can be read unless it is a device
+    or a pipe. What is written before each `flush` is not mixed with writes of other processes.
     """
     special = open_special(path)
     try:
-        out = special or cast(BinaryIO, Path(path).open("ab"))  # noqa: SIM115
+        out = special or cast(BinaryIO, Path(path).open("ab+"))  # noqa: SIM115
     except OSError as error:
         raise not_writable(path, error) from error
     with out:

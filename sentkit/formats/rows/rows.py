@@ -156,12 +156,26 @@ class Rejects:
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def add_all(self, rejects: "Rejects") -> None:
-        """Add the rejects of a block of the input, which has its file in memory."""
+    def content(self) -> bytes:
+        """What the file has now; nothing if it cannot be read, as a pipe."""
+        if self.file is None or not self.file.readable():
+            return b""
+        self.file.seek(0)
+        return self.file.read()
+
+    def add_all(self, rejects: "Rejects", earlier: bytes) -> None:
+        """Add the rejects of a block of the input, which has its file in memory.
+
+        They are not written again if they are in `earlier`, the content of the file when the
+        command began.
+        """
         self.count += rejects.count
         self.first_error = self.first_error or rejects.first_error
-        if self.file is not None and isinstance(rejects.file, BytesIO):
-            self.file.write(rejects.file.getvalue())
+        if self.file is None or not isinstance(rejects.file, BytesIO):
+            return
+        lines_of_block = rejects.file.getvalue()
+        if lines_of_block not in earlier:
+            self.file.write(lines_of_block)
             self.file.flush()
 
 

@@ -106,6 +106,11 @@ class BlockWriter:
         for leftover in leftovers:
             remove(leftover)
 
+        # A killed process may have written the bad rows of a block, but not the block.
+        self.earlier_rejects = b""
+        if not created:
+            self.earlier_rejects = inputs.rejects.content()
+
         # The state of the work.
         self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
         self.stats = EncodeStats()
@@ -326,7 +331,7 @@ class BlockWriter:
                     "source": block.source,
                 }
             # Before the block appears: --resume does not read the rows of a complete block again.
-            self.inputs.rejects.add_all(new.rejects)
+            self.inputs.rejects.add_all(new.rejects, self.earlier_rejects)
         self.new_names.add(block.name)
         self.stats.join(stats)
         self.written += 1

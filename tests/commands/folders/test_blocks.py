@@ -202,6 +202,25 @@ def test_each_process_appends_its_bad_rows_once(encode):
     assert len({(reject["file"], reject["line"]) for reject in rejects}) == 7
 
 
+def test_bad_rows_that_a_killed_process_appended_are_not_appended_again(encode):
+    """It was killed after it appended the bad rows of a block, and before the block appeared."""
+    lines = [json.dumps({"text": 7 if n % 9 == 4 else "the cat"}) for n in range(60)]
+    Path("in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    flags = ("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl")
+    assert encode(*flags).code == 0
+    complete = Path("bad.jsonl").read_bytes()
+    blocks = sorted(Path("a").glob("0*"))
+    blocks[2].unlink()
+    blocks[-1].unlink()
+    rejects_without_last = complete.splitlines(keepends=True)[:-1]
+    Path("bad.jsonl").write_bytes(b"".join(rejects_without_last))
+    resumed = encode(*flags, "--resume")
+
+    assert resumed.code == 0
+    assert sorted(Path("a").glob("0*")) == blocks
+    assert Path("bad.jsonl").read_bytes() == complete
+
+
 def test_if_bad_rows_cannot_be_written_their_block_is_written_again(encode):
     Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
     failed = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/full")
