@@ -375,9 +375,11 @@ def write_similarities(
     as_table: bool,
 ) -> None:
     """Write the similarity of each pair, or those of sentences; the first row determines which."""
+    from sentkit.formats.files import text_of_paths
     from sentkit.formats.vectors.vectors import VectorReader, as_list
     from sentkit.formats.vectors.writers import refuse_existing_fields
     from sentkit.metrics.neighbours.pairs import similarity_rows as rows_with_similarities
+    from sentkit.metrics.zero_vectors import ZeroVectorCounter
 
     def check(block: "VectorBlock") -> "VectorBlock":
         new_fields = []
@@ -403,13 +405,18 @@ def write_similarities(
     )
 
     # Pairs, all similarities of sentences, or the closest sentences.
+    path = text_of_paths(inputs.paths)
+    zero_vectors = ZeroVectorCounter("rows" if matrix else "pairs")
+    counted_blocks = zero_vectors.counted(blocks)
     if vectors_per_row == 2:
-        for block in blocks:
+        for block in counted_blocks:
             file.write(scored_pairs(block, metric, reader.space_name, keep=keep_vectors))
+        zero_vectors.warn(inputs, path)
     elif matrix:
-        for row, similarities in rows_with_similarities(blocks, metric=metric):
+        for row, similarities in rows_with_similarities(counted_blocks, metric=metric):
             new_fields = [(b"similarities", as_list(similarities))]
             file.write(row.add(new_fields, replace=replace) + b"\n")
+        zero_vectors.warn(inputs, path)
     else:
         pairs = closest_of_sentences(inputs, blocks, metric, top, threshold)
         with slow(console, "reading the vectors and comparing all pairs"):
@@ -437,8 +444,11 @@ def closest_of_sentences(
     threshold: float | None,
 ) -> Iterator[dict[str, Any]]:
     """The most similar pairs of sentences: the best, or without `top` all that reach the
-    threshold.
+    threshold. Sentences with a zero vector are left out.
     """
+    from sentkit.formats.files import text_of_paths
+    from sentkit.formats.vectors.arrays import places_of_texts
+    from sentkit.metrics.neighbours.corpus import left_out
     from sentkit.metrics.neighbours.pairs import (
         closest_pairs,
         pairs_reaching,
@@ -447,6 +457,13 @@ def closest_of_sentences(
     )
 
     rows, vectors = read_all_rows(blocks)
+    indices = places_of_texts(vectors)
+    if indices is not None:
+        path = text_of_paths(inputs.paths)
+        for message in left_out(path, len(rows) - len(indices), len(rows)):
+            inputs.rejects.warn(message)
+        rows = rows.take(indices.tolist())
+        vectors = vectors[indices]
     if threshold is not None and top is None:
         for pairs in pairs_reaching(vectors, threshold, metric):
             yield from records(inputs, rows, pairs)

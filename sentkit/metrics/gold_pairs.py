@@ -25,6 +25,7 @@ from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.zero_vectors import ZeroVectorCounter
 
 UNIT = 1e-2  # largest error of the length of a stored unit vector
 
@@ -92,6 +93,7 @@ def read_gold_pairs(
     groups: list[str] = []
     group_names: dict[str, None] = {}  # also of rows without a score
     identities = array("q")
+    zero_vectors = ZeroVectorCounter("pairs")
     rows = 0
     width = 0
 
@@ -111,6 +113,7 @@ def read_gold_pairs(
         rows += len(block)
         text_fields_of_block = text_fields()
         width = block.vectors.shape[-1]
+        zero_vectors.add(block.vectors[scored_rows])
         similarities.append(similarity(block.vectors[:, 0], block.vectors[:, 1])[scored_rows])
         if options.dim is not None:
             short = first_numbers(block.vectors, options.dim)
@@ -127,6 +130,7 @@ def read_gold_pairs(
                 values = block.rows.values[i]
                 options.seen.add(*(values[field] for field in text_fields_of_block))
 
+    zero_vectors.warn(inputs, path)
     gold_scores = np.concatenate(gold)
     if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():
         # Equal similarities are no error: [CLS] at layer 0 has them.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 from sklearn.metrics import adjusted_rand_score
 
 from sentkit import Encoder
@@ -173,6 +174,64 @@ def test_no_metric_finds_a_zero_vector(sentkit, rows, metric):
     assert [len(row["hits"]) for row in hits] == [4, 0, 4, 0, 4, 4]
     assert {2, 4}.isdisjoint(pair[f"row_{side}"] for pair in against.rows for side in "ab")
     assert len(against.rows) >= 6
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_the_closest_sentences_omit_them(sentkit, rows, metric):
+    """Two of them have the Euclidean distance 0."""
+    sentkit("encode", "rows.jsonl", "-qo", "rows.safetensors")
+    full = sentkit("encode", "full.jsonl", "-q").out
+    score = ("score", "--metric", metric)
+    for flags in (("--top", "99"), ("--threshold", "-99")):
+        if metric == "cosine":
+            flags = (flags[0], flags[1].replace("-99", "-1"))
+        result = sentkit(*score, "rows.safetensors", *flags)
+        expected = sentkit(*score, *flags, stdin=full).rows
+
+        assert len(expected) == 6  # pairs of four rows
+        assert result.told == [f"sentkit score: warning: rows.safetensors: {OMITTED}"]
+        similarities = [row["similarity"] for row in expected]
+        assert [row["similarity"] for row in result.rows] == pytest.approx(similarities, abs=1e-6)
+        assert {row["row_a"] for row in result.rows} | {row["row_b"] for row in result.rows} == {
+            index + 1 for index in FULL
+        }
+
+
+def test_score_counts_pairs_with_a_zero_vector(sentkit, tmp_path, monkeypatch):
+    """Their cosine is 0, as in torch: a model without a vector for a text gains nothing by it."""
+    monkeypatch.chdir(tmp_path)
+    angles = [0.1, 0.5, 1.0, 1.4, 2.0, 2.5]
+    vectors = [[np.cos(angle), np.sin(angle)] for angle in angles]
+    vectors[2] = [0.0, 0.0]
+    gold = [5, 4, 3, 2.5, 1, 0]
+    pairs = [
+        {"embedding_a": [1, 0], "embedding_b": vector, "gold": score, "same": int(score > 2)}
+        for vector, score in zip(vectors, gold, strict=True)
+    ]
+    Path("pairs.jsonl").write_text(in_jsonl(*pairs))
+    cosines = [vector[0] for vector in vectors]
+    warning = "1 of 6 pairs have a zero vector, as empty texts do, and are not left out"
+
+    scored = sentkit("score", "pairs.jsonl")
+    report = sentkit("score", "pairs.jsonl", "--gold", "gold")
+    labels = sentkit("score", "pairs.jsonl", "--label", "same")
+
+    assert [row["similarity"] for row in scored.rows] == pytest.approx(cosines, rel=1e-6)
+    spearman = 100 * spearmanr(cosines, gold).statistic
+    assert report.rows[0]["spearman"] == pytest.approx(spearman, rel=1e-6)
+    assert (report.rows[0]["n"], labels.rows[0]["n"]) == (6, 6)
+    for result in (scored, report, labels):
+        assert f"sentkit score: warning: pairs.jsonl: {warning}" in result.told
+
+
+def test_the_matrix_has_zero_vectors(sentkit, rows):
+    sentkit("encode", "rows.jsonl", "-qo", "rows.safetensors")
+    result = sentkit("score", "rows.safetensors", "--matrix")
+    warning = OMITTED.replace("are left out", "are not left out")
+
+    assert result.told == [f"sentkit score: warning: rows.safetensors: {warning}"]
+    assert [len(row["similarities"]) for row in result.rows] == [6] * 6
+    assert result.rows[1]["similarities"] == [0] * 6
 
 
 def test_clusters_omit_zero_vectors(sentkit, rows):
