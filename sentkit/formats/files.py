@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -28,7 +29,10 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.escaping import without_secrets
 from sentkit.formats.urls import is_url, local_copy, with_commit
 
-COMPRESSED = (".gz", ".zst")
+DECOMPRESS = {".gz": "gunzip -k", ".zst": "zstd -d"}  # commands that keep the compressed file
+COMPRESSED = tuple(DECOMPRESS)
+# Formats with random access, by suffix.
+MAPPED = {".safetensors": "a vector file", ".npy": "an array of numpy"}
 MARKS = frozenset("*?[")  # of a pattern
 # Names of inputs that are files of this package.
 INCLUDED_INPUTS = {"sentkit:hazards": "hazards.jsonl"}
@@ -160,10 +164,20 @@ def digest_of(file: BinaryIO, more: bytes = b"") -> str:
     return hashed.hexdigest()
 
 
+def refuse_compressed(path: str, form: str) -> None:
+    """Refuse a compressed file of a form that needs random access."""
+    suffix = suffix_of(path)
+    if suffix in COMPRESSED:
+        problem = f"{path}: {form} cannot be read from a compressed file"
+        raise UsageError(problem, advice=f"decompress it: {DECOMPRESS[suffix]} {quote(path)}")
+
+
 @contextmanager
 def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     """Decompress by suffix. Errors of the decompressor become a DataError."""
     suffix = suffix_of(path)
+    if bare_suffix(path) in MAPPED:
+        refuse_compressed(path, MAPPED[bare_suffix(path)])
     if suffix == ".gz":
         try:
             with gzip.GzipFile(fileobj=file) as plain:

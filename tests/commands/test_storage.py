@@ -1,9 +1,12 @@
 """`--store`: the outputs that have it, every reader of its files, and refusals."""
 
+import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zstandard
 from safetensors.numpy import load_file
 
 from sentkit.formats.vectors.tensors import read_header
@@ -66,3 +69,36 @@ def test_encode_and_cat_write_each_kind(sentkit, tiny, kind):
         assert content("encoded.safetensors") == content("copied.safetensors")
     if kind == "float32":
         assert Path("encoded.safetensors").read_bytes() == Path("plain.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("suffix", "command"), [(".gz", "gunzip -k"), (".zst", "zstd -d")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "cat PATH",
+        "score PATH",
+        "search cat --corpus PATH",
+        "encode texts.txt -m static --reuse PATH -o new.safetensors",
+        "whiten apply v.safetensors -t PATH",
+        "check PATH",
+        "cat ARRAY",
+        "encode texts.txt -m ARRAY",
+    ],
+)
+def test_a_compressed_vector_file_is_refused_with_advice(sentkit, arguments, suffix, command):
+    Path("texts.txt").write_text("a cat\na dog\n")
+    sentkit("encode", "texts.txt", "-m", "static", "-o", "v.safetensors")
+    np.save("v.npy", normal_rows(2, 3))
+    compress = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    for path in (Path("v.safetensors"), Path("v.npy")):
+        Path(f"{path}{suffix}").write_bytes(compress(path.read_bytes()))
+    names = {"PATH": f"v.safetensors{suffix}", "ARRAY": f"v.npy{suffix}"}
+    words = [names.get(word, word) for word in arguments.split()]
+    [path] = set(words) & set(names.values())
+    result = sentkit(*words)
+
+    assert result.code == 2
+    problem, advice = result.told
+    assert problem.endswith("cannot be read from a compressed file")
+    assert f"{path}: " in problem
+    assert advice == f"  decompress it: {command} {path}"

@@ -1,7 +1,7 @@
 """Turn lines of JSONL or plain text into blocks of rows, and detect the format."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
@@ -19,6 +19,17 @@ MAX_LINE = 1 << 26  # bytes of a row
 NOT_A_NUMBER = re.compile(rb"NaN|Infinity")
 READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
+
+BY_NAME = "this is {0}; commands that read vectors accept it as a file with the suffix {1}"
+# The first bytes of files that are not text, with advice.
+SIGNATURES: Mapping[bytes, str] = {
+    b"\x93NUMPY": BY_NAME.format("an array of numpy", ".npy"),
+    b"\x1f\x8b": "this is compressed; name it with the suffix .gz, or use: gunzip -c",
+    b"\x28\xb5\x2f\xfd": "this is compressed; name it with the suffix .zst, or use: zstd -dc",
+    b"BZh": "this is compressed; use: bunzip2 -c",
+    b"\xfd7zXZ": "this is compressed; use: xz -dc",
+    b"PK\x03\x04": "this is a zip archive or an office document; export it as CSV or text",
+}
 
 # number of the first line, from 1, and the lines with their ends
 LineBlock = tuple[int, list[bytes]]
@@ -214,12 +225,24 @@ def text_of(line: bytes) -> str | BadLine:
     if isinstance(line, LongLine):
         return too_long()
     if b"\0" in line:
-        return BadLine("a NUL byte: this is not text")
+        return BadLine("a NUL byte: this is not text", advice_on_binary(line))
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         position = f"byte {error.start + 1} of the line"
+        if advice_on_binary(line) is not None:
+            return BadLine(f"not UTF-8 ({position})", advice_on_binary(line))
         return BadLine(f"not UTF-8 ({position}); for Latin-1: iconv -f latin1 -t utf-8 FILE")
+
+
+def advice_on_binary(line: bytes) -> str | None:
+    """How to read a file that begins with these bytes; None if its format is unknown."""
+    for signature, advice in SIGNATURES.items():
+        if line.startswith(signature):
+            return advice
+    if line[8:10] == b'{"':  # after the length of a header
+        return BY_NAME.format("a safetensors file", ".safetensors")
+    return None
 
 
 def as_text_rows(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]:

@@ -8,14 +8,13 @@ infinity and a time out of range become null.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from shlex import quote
 from typing import Any, BinaryIO
 
 import orjson
 import pybase64
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import COMPRESSED, import_pyarrow, open_input, suffix_of
+from sentkit.formats.files import import_pyarrow, open_input, refuse_compressed
 from sentkit.formats.rows.block import RowBlock, kept_line
 from sentkit.formats.rows.input_formats import input_format
 from sentkit.formats.rows.lines import EXCERPT, LongLine, is_too_long, jsonl_blocks
@@ -105,10 +104,8 @@ def open_parquet(path: str) -> Iterator[ParquetFile]:
     """
     import_pyarrow()
     with open_input(path) as file:
-        if not file.seekable() and suffix_of(path) in COMPRESSED:
-            problem = f"{path}: Parquet cannot be read from a compressed file"
-            raise UsageError(problem, advice=f"decompress it: zstd -d {quote(path)}")
         if not file.seekable():
+            refuse_compressed(path, "Parquet")
             name = "standard input" if path == "-" else path
             raise UsageError(f"{name}: Parquet cannot be read from a pipe", advice="name a file")
         yield ParquetFile(path, file)

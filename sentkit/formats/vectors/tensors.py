@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import is_pipe, open_file
+from sentkit.formats.files import is_pipe, open_file, refuse_compressed
 from sentkit.formats.outputs.temporary import create
 
 ITEM_SIZES = {
@@ -72,6 +72,7 @@ def read_header(path: str | Path) -> Header:
     source = str(path)
     if is_pipe(source):
         raise NoInputError(f"{source}: is a pipe, expected a file")
+    refuse_compressed(source, "a safetensors file")
     with open_file(source) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)

@@ -1,14 +1,18 @@
 """What becomes of a file: rows, or one message that names the place."""
 
+import bz2
 import gzip
 import io
 import itertools
 import json
+import lzma
 import tracemalloc
+import zipfile
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 import zstandard
@@ -20,6 +24,7 @@ from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import LongLine, numbered
 from sentkit.formats.rows.rows import Inputs, Rejects, lists_of_size
+from sentkit.formats.vectors.tensors import write_arrays
 
 AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
 
@@ -85,6 +90,32 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
     first = b'"text"\n' if name == "quoted.csv" else b"text\n"
 
     assert problem_of(name, first + line + b"\n") == f"{name}:2: {problem}"
+
+
+@pytest.mark.parametrize("name", ["npy", "safetensors", "gz", "zst", "bz2", "xz", "zip"])
+def test_bytes_of_other_formats_have_advice(tmp_path, name):
+    """They come from a pipe or have another name."""
+    arrays = np.arange(6.0).reshape(2, 3)
+    path = tmp_path / f"a.{name}"
+    packed = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}
+    packed["xz"] = lzma.compress
+    if name == "npy":
+        np.save(path, arrays)
+    elif name == "safetensors":
+        write_arrays(path, {"embeddings": arrays}, {})
+    elif name == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.txt", "a cat\n")
+    else:
+        path.write_bytes(packed[name](b"a cat\n" * 9))
+    renamed = path.rename(tmp_path / "a")
+    with pytest.raises(DataError) as raised:
+        [*Inputs([str(renamed)]).read(lambda row: row)]
+
+    words = {"npy": "suffix .npy", "safetensors": "suffix .safetensors", "zip": "zip archive"}
+    words |= {"gz": "gunzip -c", "zst": "zstd -dc", "bz2": "bunzip2 -c", "xz": "xz -dc"}
+    assert raised.value.line == 1
+    assert words[name] in raised.value.advice
 
 
 @pytest.mark.parametrize(
