@@ -168,13 +168,13 @@ def encode(
     output = Output(output_path, force)
     run = read_run(output.path)  # of an existing vector folder
     requests = requests_or_threads(model, threads, run)
-    from sentkit.formats.rows.kinds import FIELDS, TextParser
+    from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.store import common_field_names, encoded_files
     from sentkit.formats.vectors.writers import VectorOutput, output_paths
     from sentkit.model import find_encoder
     from sentkit.model.groups import tokenized_groups, whole_if_small
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.runs.writing import Encoding
+    from sentkit.model.runs.writing import EncodeParser, Encoding, new_field_names
 
     folder_flags = {"--resume": resume, "--shard": shard, "--block-bytes": block_bytes}
     existing = existing_folder(output, run, folder_flags)
@@ -234,8 +234,12 @@ def encode(
             # Rows with their texts, then tokens. A folder and a dry run read their own blocks of
             # rows.
             one_text = "a chunk" if windows.get("chunks") else None
-            parser = TextParser(
-                common_field_names(inputs), one_text=one_text, prompts=text_model.prompt_of_side
+            parser = EncodeParser(
+                common_field_names(inputs),
+                new_fields=new_field_names(inputs, tokenizer, on_truncate),
+                replace=replace,
+                one_text=one_text,
+                prompts=text_model.prompt_of_side,
             )
             groups: Iterator[RowGroup] = iter(())
             tokens_of_small_input = None

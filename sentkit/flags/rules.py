@@ -59,10 +59,16 @@ def check_values(parameters: Sequence[Any], values: Mapping[str, Any]) -> None:
 
 
 def check_name(flag: str, name: str | None) -> None:
-    """Refuse the name of a new field that JSON would have to escape."""
-    if name is None or (name.isprintable() and not {'"', "\\"} & set(name)):
+    """Refuse the name of a new field that JSON would have to escape, or of a vector."""
+    from sentkit.formats.rows.kinds import EMBEDDED
+
+    if name is None:
         return
-    raise UsageError(f"{flag} {name!r}: expected a printable name without quotes and backslashes")
+    if not name.isprintable() or {'"', "\\"} & set(name):
+        problem = f"{flag} {name!r}: expected a printable name without quotes and backslashes"
+        raise UsageError(problem)
+    if name in EMBEDDED:
+        raise UsageError(f"{flag} {name}: this name is only for vectors and their space")
 
 
 def check_threshold(threshold: float | None, metric: str) -> None:

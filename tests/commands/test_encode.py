@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from sentkit.digits import in_byte_units, in_clock_time
 from sentkit.formats.checkpoints.folders import find_model
+from sentkit.model.checkpoint_model import CheckpointModel
 from support import in_jsonl, states_of
 
 CLOSE = 1e-5
@@ -508,3 +509,35 @@ def test_unreadable_words_of_a_table_and_tokens_of_model2vec_are_counted(sentkit
         "sentkit encode: warning: 2 of 3 tokens have no vector",
         "sentkit encode: warning: 1 of 2 texts have no known token: their vectors are zero",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "row", "name"),
+    [
+        ([], {"text": "a cat", "embedding": 1}, "embedding"),
+        ([], {"text": "a cat", "embedding_a": 1}, "embedding_a"),
+        (["--field", "text=embedding"], {"embedding": "a cat"}, "embedding"),
+        (["--on-truncate", "mark"], {"text": "a cat", "truncated": 1}, "truncated"),
+        (["--on-truncate", "chunks"], {"text": "a cat", "start": 1}, "start"),
+        (["-n"], {"text": "a cat", "_emb": "m"}, "_emb"),
+    ],
+)
+def test_a_field_that_encode_adds_is_refused_before_the_weights_are_read(
+    encode, monkeypatch, flags, row, name
+):
+    """A dry run refuses it, too: it says whether the run is possible."""
+    with monkeypatch.context() as patch:
+        if "-n" not in flags:  # which measures
+            patch.setattr(CheckpointModel, "encoder", None)
+        refused = encode(*flags, stdin=in_jsonl(row))
+    replaced = encode(*flags, "--replace", stdin=in_jsonl(row))
+
+    assert refused.code == 65
+    assert refused.told[0] == f'sentkit encode: -:1: field "{name}" already exists'
+    assert replaced.code == 0
+
+
+def test_a_name_of_a_vector_is_no_name_for_another_field(sentkit):
+    for name in ("embedding", "embedding_a", "_emb"):
+        result = sentkit("cat", "--name-field", name, stdin="a cat\n")
+        assert (result.code, f"--name-field {name}: " in result.err) == (2, True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import NewFields, RowBlock
-from sentkit.formats.rows.kinds import EMBEDDED, TextParser
-from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.store import recorded_fields
+from sentkit.formats.rows.kinds import EMBEDDED, VECTORS, TextParser
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.store import encoded_files, recorded_fields
 from sentkit.formats.vectors.writers import (
     VectorOutput,
     VectorWriter,
@@ -28,6 +28,47 @@ if TYPE_CHECKING:
 # fields that `--on-truncate mark` adds
 MARKS = ("n_tokens", "truncated", "n_unknown", "unknown_language")
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
+
+
+class EncodeParser(TextParser):
+    """Returns the texts of a row. Without `replace`, a row is bad if it has one of `new_fields`,
+    which the command adds: it is refused before the model reads it.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, str],
+        *,
+        new_fields: Sequence[str],
+        replace: bool,
+        one_text: str | None,
+        prompts: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__(fields, one_text=one_text, prompts=prompts)
+        self.new_fields = new_fields
+        self.replace = replace
+
+    def of_block(self, block: RowBlock) -> None:
+        refuse_existing_fields(block, self.new_fields, replace=self.replace)
+        super().of_block(block)
+
+
+def new_field_names(inputs: Inputs, tokenizer: TextTokenizer, on_truncate: str) -> list[str]:
+    """The fields that the command adds, of which no row may have one."""
+    names = ["_emb", *VECTORS]
+    if encoded_files(
+        inputs
+    ):  # the writer removes the other fields that an earlier `encode` has added
+        return names
+    if on_truncate == "mark":
+        names += ["n_tokens", "truncated"]
+        if tokenizer.unknown_token:
+            names.append("n_unknown")
+        if tokenizer.judges_language:
+            names.append("unknown_language")
+    elif on_truncate == "chunks":
+        names += CHUNK
+    return names
 
 
 @dataclass(frozen=True, slots=True)
