@@ -1,9 +1,9 @@
 """`sentkit check`: the state of a vector folder, or of a vector file."""
 
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -12,6 +12,9 @@ from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.outputs import Output
 from sentkit.flags.rules import is_given, needs
+
+if TYPE_CHECKING:
+    from sentkit.formats.vectors.folder_check import Problem
 
 
 def check(
@@ -77,63 +80,83 @@ def check_folder(
     number.
     """
     from sentkit.formats.files import shown_path
-    from sentkit.formats.vectors.folder_check import counts_of, problems
+    from sentkit.formats.vectors.folder_check import (
+        counts_of,
+        problems_of_blocks,
+        problems_of_inputs,
+    )
     from sentkit.formats.vectors.folders import open_folder
 
     folder = open_folder(path)
     status = folder.status(accepts_damage=deep)
 
-    # The problems of each block; with an empty name, those of the inputs.
-    problems_of = defaultdict[str, list[str]](list)
+    # The problems of the inputs, and those of the blocks by name.
+    problems: list[Problem] = []
+    problem_of_block: dict[str, Problem] = {}
     if deep:
         progress = TaskProgress(console, "blocks")
         progress.begin(len(status.complete_blocks))
-        for block_name, problem in problems(folder, status):
+        digests: dict[str, str] = {}
+        problems += problems_of_inputs(folder, digests)
+        for block_name, problem in problems_of_blocks(folder, status, digests):
             if problem is not None:
-                problems_of[block_name].append(problem)
-            progress.add(1 if block_name else 0)
+                problem_of_block[block_name] = problem
+            progress.add(1)
+        problems += problem_of_block.values()
 
     # Damaged blocks are missing ones, of which --remove also removes the files.
-    damaged = [
-        block_name
-        for block_name, texts in problems_of.items()
-        if texts[0].startswith(f"{folder.block_path(block_name)}: damaged: ")
-    ]
+    damaged = [problem for problem in problems if problem.kind == "damaged block"]
     if remove:
-        for block_name in damaged:
-            Path(folder.block_path(block_name)).unlink(missing_ok=True)
-    status.missing_blocks += [
-        status.complete_blocks.pop(block_name) for block_name in problems_of if block_name
-    ]
+        for problem in damaged:
+            Path(problem.path).unlink(missing_ok=True)
+    status.missing_blocks += map(status.complete_blocks.pop, problem_of_block)
 
     counts = counts_of(folder, status, shards)
-    all_problems = [text for texts in problems_of.values() for text in texts]
     record: dict[str, Any] = {"folder": shown_path(path), **counts}
     if deep:
-        record["problems"] = [shown_path(text) for text in all_problems]
+        record["problems"] = [shown_path(problem.message) for problem in problems]
     if remove:
         record["removed"] = len(damaged)
     output = Output()
     output.write_record(record, as_table=output.on_terminal and not json)
 
-    if all_problems:
-        advice = f"no block is damaged; {advice_for_input(path, all_problems[0])}"
-        if damaged:
-            advice = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
-            if remove:
-                advice = f"removed blocks: {len(damaged)}"
-            advice += "; encode --resume writes them again, encode --reuse those of changed inputs"
-        raise AnswerIsNo(all_problems[0], advice=advice)
+    if problems:
+        raise AnswerIsNo(problems[0].message, advice=advice_on(problems, path, removed=remove))
     if status.length_is_unknown:
-        problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
-        raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
+        message = f"{path}: {counts['blocks']} blocks are complete, others are missing"
+        raise AnswerIsNo(message, advice="their number is unknown until the last one exists")
     missing = counts["missing"]
     if missing:
         raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
 
 
-def advice_for_input(path: str, problem: str) -> str:
-    """What to do about an input of the folder at `path` that has changed or cannot be read."""
-    if ": has changed: " in problem or ": made from other rows " in problem:
-        return f"for this input: sentkit encode -o NEW/ --reuse {quote(path)}"
-    return "restore this input"
+def advice_on(problems: "Sequence[Problem]", path: str, *, removed: bool) -> str:
+    """What to do about the inputs and the blocks of the folder at `path`. `removed`: its damaged
+    blocks were removed.
+    """
+    from sentkit.formats.files import text_of_paths
+
+    folder = quote(path.rstrip("/"))
+    unreadable = [problem.path for problem in problems if problem.kind == "unreadable input"]
+    damaged = [problem for problem in problems if problem.kind == "damaged block"]
+    has_changed = len(unreadable) + len(damaged) < len(problems)
+    steps: list[str] = []
+    if not damaged:
+        steps.append("no block is damaged")
+    if unreadable:
+        steps.append(f"restore {text_of_paths(unreadable)}")
+    if removed and damaged:
+        steps.append(f"removed blocks: {len(damaged)}")
+    elif damaged:
+        steps.append(f"sentkit check {folder} --deep --remove removes damaged blocks")
+
+    # --resume refuses a changed input, and --reuse a folder with missing blocks.
+    reuse = f"for a changed input: sentkit encode -o NEW/ --reuse {folder}"
+    if damaged and has_changed:
+        join = f"sentkit cat {folder}/*.safetensors -o OLD.safetensors"
+        reuse = f"for a changed input: {join} && sentkit encode -o NEW/ --reuse OLD.safetensors"
+    if has_changed:
+        steps.append(reuse)
+    elif damaged:
+        steps.append("encode --resume writes them again")
+    return "; ".join(steps)

@@ -1,9 +1,10 @@
 """The state of a vector folder: counts, missing blocks and shards, and damaged blocks."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from sentkit.errors import DataError, SentkitError
 from sentkit.formats.files import check_input, shown_path
@@ -48,16 +49,22 @@ def spans_of(numbers: Sequence[int]) -> str:
     return ",".join(spans)
 
 
-def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]:
-    """Read each block and its input; yield the name and the problem of each block, None if it is
-    intact.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of an input or of a block of a folder, with its path."""
 
-    The problem of an input has no name of a block.
+    kind: Literal["unreadable input", "changed input", "block of other rows", "damaged block"]
+    message: str
+    path: str
+
+
+def problems_of_inputs(run: FolderRun, digests: dict[str, str]) -> Iterator[Problem]:
+    """Read the inputs, and yield their problems. `digests` gets those of the blocks of unchanged
+    inputs, by name.
     """
-    # The digests of the blocks of all inputs that run.json can name.
-    digests: dict[str, str] = {}
     for number, record in enumerate(run.inputs):
         path = record["path"] or ""
+        # run.json can name only some inputs.
         if not path or "\ufffd" in path or "\0" in path or path.endswith("?..."):
             continue
         path = os.fsdecode(path.encode())
@@ -69,24 +76,32 @@ def problems(run: FolderRun, status: Status) -> Iterator[tuple[str, str | None]]
                 name for name in ("size", "head", "tail") if description[name] != record[name]
             ]
             if changed:
-                yield "", f"{path}: has changed: its {changed[0]} differs from run.json"
+                message = f"{path}: has changed: its {changed[0]} differs from run.json"
+                yield Problem("changed input", message, path)
             else:
                 for block in run.read(inputs, number, path):
                     digests[block.name] = block.digest()
         except SentkitError as error:
-            yield "", str(error)
+            yield Problem("unreadable input", str(error), path)
 
-    # The blocks.
+
+def problems_of_blocks(
+    run: FolderRun, status: Status, digests: Mapping[str, str]
+) -> Iterator[tuple[str, Problem | None]]:
+    """Read the blocks, and yield the name and the problem of each, None if it is intact."""
     first: VectorFile | None = None
     for name in status.complete_blocks:
-        problem: str | None = None
+        path = run.block_path(name)
+        problem: Problem | None = None
         try:
             first = run.open_verified_block(name, first)
             recorded_digest = run.record(name)["source"]
             if digests.get(name, recorded_digest) != recorded_digest:
-                problem = f"{run.block_path(name)}: made from other rows than its input has now"
+                message = f"{path}: made from other rows than its input has now"
+                problem = Problem("block of other rows", message, path)
         except DataError as error:
-            problem = f"{run.block_path(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+            message = f"{path}: damaged: {error.problem.removeprefix('damaged: ')}"
+            problem = Problem("damaged block", message, path)
         yield name, problem
 
 

@@ -201,11 +201,50 @@ def test_a_truncated_block_is_found_removed_and_written_again(
 def test_an_input_that_is_gone_is_no_damage(sentkit, folder, corpus):
     """No block has to be removed."""
     Path(corpus).rename("moved.jsonl")
-    advice = "  no block is damaged; restore this input"
+    advice = f"  no block is damaged; restore {Path(corpus).resolve()}"
     for flags in ([], ["--remove"]):
         result = sentkit("check", folder, "--deep", *flags)
         assert (result.code, result.rows[0]["missing"]) == (1, 0)
         assert result.told == [f"sentkit check: {Path(corpus).resolve()}: no such file", advice]
+
+
+def test_damaged_blocks_without_their_input_have_advice_for_both(sentkit, encode, folder, corpus):
+    """--resume needs the input."""
+    block = sorted(folder.glob("0*"))[2]
+    flip_bit(block, read_header(block).entries["embeddings"].start)
+    Path(corpus).rename("moved.jsonl")
+    found = sentkit("check", "whole", "--deep")
+    removed = sentkit("check", "whole", "--deep", "--remove")
+    restore = f"restore {Path(corpus).resolve()}"
+    resume = "encode --resume writes them again"
+
+    assert found.rows[0]["problems"] == [
+        f"{Path(corpus).resolve()}: no such file",
+        f"{block}: damaged: its digest is wrong",
+    ]
+    remove = "sentkit check whole --deep --remove removes damaged blocks"
+    assert found.told[1] == f"  {restore}; {remove}; {resume}"
+    assert removed.told[1] == f"  {restore}; removed blocks: 1; {resume}"
+    Path("moved.jsonl").rename(corpus)
+    assert encode(corpus, "-o", "whole/", "--resume").code == 0
+
+
+def test_the_advice_on_damaged_blocks_of_a_changed_input_works(sentkit, encode, folder, corpus):
+    """--resume refuses a changed input, and --reuse a folder with missing blocks."""
+    before = sentkit("cat", "whole").rows
+    block = sorted(folder.glob("0*"))[0]
+    flip_bit(block, read_header(block).entries["embeddings"].start)
+    Path(corpus).write_text(Path(corpus).read_text() + '{"text":"the cat runs"}\n')
+    result = sentkit("check", "whole", "--deep", "--remove")
+    blocks = sorted(folder.glob("0*"))
+    sentkit("cat", *blocks, "-o", "OLD.safetensors")
+    again = encode(corpus, "-o", "NEW/", "--reuse", "OLD.safetensors")
+
+    join = "sentkit cat whole/*.safetensors -o OLD.safetensors"
+    reuse = "sentkit encode -o NEW/ --reuse OLD.safetensors"
+    assert result.told[1] == f"  removed blocks: 1; for a changed input: {join} && {reuse}"
+    assert again.code == 0
+    assert sentkit("cat", "NEW").rows[:-1] == before
 
 
 def test_changed_inputs_have_the_advice_to_reuse_the_folder(sentkit, folder, corpus):
@@ -213,7 +252,7 @@ def test_changed_inputs_have_the_advice_to_reuse_the_folder(sentkit, folder, cor
     Path(folder).rename("a b")
     raw = Path(corpus).read_bytes()
     Path(corpus).write_bytes(raw + raw)
-    advice = "  no block is damaged; for this input: sentkit encode -o NEW/ --reuse 'a b'"
+    advice = "  no block is damaged; for a changed input: sentkit encode -o NEW/ --reuse 'a b'"
     result = sentkit("check", "a b", "--deep")
     assert result.code == 1
     problem = f"{Path(corpus).resolve()}: has changed: its size differs from run.json"
