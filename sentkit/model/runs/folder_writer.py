@@ -2,7 +2,9 @@
 --reuse.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
-from sentkit.formats.files import commit_in
+from sentkit.formats.files import commit_in, exists, is_folder
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
@@ -88,6 +90,7 @@ class BlockWriter:
         }
 
         # The folder, whose recorded settings this process then uses.
+        self.is_new = not exists(path)
         self.folder, created = create_folder(path, settings, defaults, existing)
         self.keeps_blocks = resume  # that exist; otherwise they are an error
         if not (created or resume or in_shard):
@@ -177,21 +180,30 @@ class BlockWriter:
                     self.copy(new.block, new.reusable_file, path)
             if self.parser.kind is None and not self.first_row_is_bad:
                 raise NoRowsError(self.inputs.paths)
-        except (DataError, UsageError):
-            if self.can_undo and not self.stats.rows:
+        except (DataError, UsageError) as error:
+            # Inputs of known length without rows have none for the other shards, either.
+            has_no_input = isinstance(error, NoRowsError) and self.count is not None
+            if (self.can_undo or has_no_input) and not self.stats.rows:
                 self.undo()
             raise
 
     def undo(self) -> None:
-        """Remove the blocks of this process, which have no rows, and run.json if no block is left.
+        """Remove the blocks of this process, which have no rows. If no block is left, remove
+        run.json and the folder, unless it existed before.
 
         The corrected command may have other settings, and the corrected input has rows.
         """
         for name in self.new_names:
             Path(self.folder.block_path(name)).unlink()
+        if not is_folder(self.folder.path):
+            return  # another shard has removed it
         remaining_names, _ = self.folder.existing()
-        if not remaining_names:
-            Path(self.folder.source).unlink()
+        if remaining_names:
+            return
+        Path(self.folder.source).unlink(missing_ok=True)
+        if self.is_new:
+            with suppress(OSError):  # it has other files
+                Path(os.path.realpath(self.folder.path)).rmdir()
 
     def tokenized(
         self, check_stop: Callable[[], None]

@@ -294,19 +294,32 @@ def test_a_folder_without_rows_is_an_error(encode):
         assert result.told[-1].startswith("sentkit encode: no rows in ")
 
 
-@pytest.mark.parametrize("flags", [[], ["--resume"]])
+@pytest.mark.parametrize("flags", [[], ["--resume"], ["--shard", "1/1"]])
 @pytest.mark.parametrize("content", ["", "{}\n" * 200])
 def test_a_folder_without_rows_does_not_refuse_the_corrected_input(encode, sentkit, content, flags):
-    """Also after several blocks of bad rows. The error leaves neither blocks nor settings."""
+    """Also after several blocks of bad rows. The error leaves no folder."""
     Path("in.jsonl").write_text(content)
     refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null", *flags)
-    names = sorted(path.name for path in Path("a").iterdir())
+    assert not Path("a").exists()
     Path("in.jsonl").write_text('{"text":"the cat"}\n')
     corrected = encode("in.jsonl", "-o", "a/", *flags)
 
-    assert (refused.code, names) == (65, [])
+    assert refused.code == 65
     assert (corrected.code, corrected.err) == (0, "")
     assert len(sentkit("cat", "a").rows) == 1
+
+
+def test_shards_without_rows_leave_a_folder_that_existed(encode):
+    """The last process removes the settings. A pipe can have rows for another process."""
+    Path("in.jsonl").write_text("{}\n" * 20)
+    Path("a").mkdir()
+    for shard in ("1/2", "2/2"):
+        flags = ("--rejects", "/dev/null", "--shard", shard)
+        assert encode("in.jsonl", "-o", "a/", *flags).code == 65
+        assert encode("-", "-o", "b/", *flags).code == 65
+
+    assert list(Path("a").iterdir()) == []
+    assert Path("b", "run.json").exists()
 
 
 def test_the_error_of_a_folder_without_rows_keeps_the_blocks_of_other_processes(
