@@ -136,17 +136,24 @@ class Run:
         self.relevant[query] = relevant_hits
 
 
+ADVICE_ON_JOINED = (
+    "do not join the outputs of several searches: score A B --qrels FILE reports each of them; or "
+    "search all queries at once: sentkit cat A B | sentkit search --queries - ..."
+)
+
+
 def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
     """Read rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
     run = Run(path, qrels)
     flat_hits: dict[str, list[tuple[float, str]]] = {}  # of rows of one hit each, by query
-    row_of_query: dict[str, Any] = {}  # of these, the number of the query in its file
+    # Of these, the number of the query in its file, and its text.
+    origin_of_query: dict[str, tuple[Any, Any]] = {}
     for row, query, hits in inputs.read(lambda row: hits_of(row, inputs), path):
         is_flat = "hits" not in row.values
-        number = row.values.get("row_a")
-        is_same_query = is_flat and row_of_query.setdefault(query, number) == number
-        if query in run.relevant or (query in row_of_query and not is_same_query):
-            raise row.error(f'query "{query}" occurs a second time')
+        origin = (row.values.get("row_a"), row.values.get("text_a"))
+        is_same_query = is_flat and origin_of_query.setdefault(query, origin) == origin
+        if query in run.relevant or (query in origin_of_query and not is_same_query):
+            raise row.error(f'query "{query}" occurs a second time', advice=ADVICE_ON_JOINED)
         if is_flat:
             flat_hits.setdefault(query, []).extend(hits)
         else:

@@ -479,14 +479,19 @@ def test_judgements_without_rows_are_an_error(sentkit, data, content):
 
 
 def test_a_query_that_occurs_twice_is_refused(sentkit, tmp_path):
-    """In both forms; its hits in two corpora, which have its row, are joined."""
+    """In both forms. So the hits of two files of queries are never those of one query, also if the
+    numbers of rows are the ids. Hits in two corpora, which have the row of the query, are joined.
+    """
     (tmp_path / "qrels.txt").write_text("q 0 d1 1\nq 0 d2 1\n")
     hit = {"id_a": "q", "row_a": 1, "row_b": 1, "rank": 1, "id_b": "d1", "similarity": 0.9}
     one = {"id": "q", "hits": [{"id": "d1", "similarity": 0.9}]}
-    for again in ([one, one], [hit, hit | {"row_a": 2, "id_b": "d2"}], [one, hit], [hit, one]):
+    of_other_text = [hit | {"text_a": "a cat"}, hit | {"text_a": "a dog"}]
+    of_other_row = [hit, hit | {"row_a": 2, "id_b": "d2"}]
+    for again in ([one, one], of_other_row, of_other_text, [one, hit], [hit, one]):
         result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*again))
-        problem = 'sentkit score: -:2: query "q" occurs a second time\n'
-        assert (result.code, result.err) == (65, problem)
+        problem, advice = result.told
+        assert (result.code, problem) == (65, 'sentkit score: -:2: query "q" occurs a second time')
+        assert "search all queries at once: sentkit cat A B | sentkit search --queries -" in advice
     other = {name: value for name, value in hit.items() if name != "row_a"} | {"id_b": "d2"}
     for joined in ([hit, hit | {"id_b": "d2"}], [other, other | {"id_b": "d1"}]):
         result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*joined))
