@@ -67,8 +67,18 @@ class Verdict:
     results: Sequence[Result] = ()
     kind_of_model: str = ""  # of a model that cannot be changed
     same_directions: bool = False
+    vectors: int = 0  # of the file, that were compared
+    repeated: int = 0  # of these, those that are equal to that of another row
+    repeated_by_model: int = 0  # the same of the model
     compared: int = 0  # texts, those of `refused` not among them
     refused: int = 0
+
+    @property
+    def is_mostly_repeated(self) -> bool:
+        """Whether most vectors of a side are equal to one of another row. The few different ones
+        also rank the texts alike, if a program gave texts of a batch the vector of its first text.
+        """
+        return max(self.repeated, self.repeated_by_model) > self.vectors / 2
 
     @property
     def explained(self) -> bool:
@@ -122,12 +132,19 @@ class Verdict:
                 f"{self.file} has the directions of {self.model} as declared, but other lengths, "
                 f"which nothing explains"
             )
+        repeats = ""
+        if self.is_mostly_repeated and self.repeated > self.repeated_by_model:
+            repeats = (
+                f"; {self.repeated:,} of {self.vectors:,} vectors are equal to that of another "
+                f"row, of the model {self.repeated_by_model:,}"
+            )
         if self.kind_of_model:
-            return f"no cause is known for the difference from {self.model}, {self.kind_of_model}"
+            text = f"no cause is known for the difference from {self.model}, {self.kind_of_model}"
+            return text + repeats
         declared = f"its vectors have {self.width} numbers"
         if self.declared is not None:
             declared = measured(self.declared)
-        return f"nothing explains the difference ({declared})"
+        return f"nothing explains the difference ({declared}){repeats}"
 
     def text_of_causes(self) -> str:
         names = [cause.name for cause in self.causes]
@@ -204,6 +221,9 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
         verdict.kind_of_model = "a static model"
         if is_endpoint(model.name):
             verdict.kind_of_model = "a model behind an API"
+    verdict.vectors = difference.rows
+    verdict.repeated = difference.repeated_a
+    verdict.repeated_by_model = difference.repeated_b
     if not verdict.explained and not verdict.same_directions:
         explain_by_weights(verdict, difference.examples)
     return verdict
@@ -300,5 +320,5 @@ def explain_by_weights(verdict: Verdict, examples: Matches) -> None:
         return
     if other_weights(examples.a, examples.b):
         verdict.causes.append(Cause(OTHER_WEIGHTS, count, count, share=0.0))
-    elif another_model(examples.a, examples.b):
+    elif not verdict.is_mostly_repeated and another_model(examples.a, examples.b):
         verdict.causes.append(Cause(ANOTHER_MODEL, count, count, share=0.0))

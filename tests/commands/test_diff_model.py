@@ -584,6 +584,24 @@ def test_a_static_model_has_an_order_and_a_factor(sentkit):
     )
 
 
+def test_repeated_vectors_of_a_large_file_are_not_of_another_model(sentkit, tmp_path):
+    """Each text has the vector of the first of four. Few of the examples are of one such batch."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS, 5, replace=False)) for _ in range(3000)]
+    Path("texts.txt").write_text("\n".join(texts) + "\n")
+    vectors = Encoder("static").encode(texts)
+    rows = np.arange(len(texts))
+    np.save("a.npy", vectors[rows - rows % 4])
+    distinct = np.unique(vectors, axis=0, return_counts=True)[1]
+    of_model = int(distinct[distinct > 1].sum())
+    report = sentkit("diff", "a.npy", "-m", "static", "--texts", "texts.txt", "--json")
+    explanation = report.rows[0]["explanation"]
+
+    assert explanation["causes"] == []
+    repeats = f"3,000 of 3,000 vectors are equal to that of another row, of the model {of_model:,}"
+    assert explanation["text"].endswith(repeats)
+
+
 def test_equal_texts_have_no_order(sentkit):
     """Vectors of equal texts are equal, so a reversed file of them is in order."""
     texts = ["a cat", "a dog", "a cat", "a dog", "a cat"]

@@ -110,6 +110,38 @@ class RowByRow:
         }
 
 
+class RepeatCounter:
+    """Counts the vectors of both sides that occur more than once; in memory are two hashes for
+    each row.
+    """
+
+    def __init__(self) -> None:
+        self.hashes_a = [np.empty(0, np.uint64)]  # of each block
+        self.hashes_b = [np.empty(0, np.uint64)]
+
+    def add(self, matches: Matches) -> None:
+        self.hashes_a.append(hashes(matches.a))
+        self.hashes_b.append(hashes(matches.b))
+
+    def counts(self) -> tuple[int, int]:
+        """The number of vectors of A, and of B, that are equal to another one of this side."""
+        return repeated(np.concatenate(self.hashes_a)), repeated(np.concatenate(self.hashes_b))
+
+
+def hashes(vectors: Float32) -> NDArray[np.uint64]:
+    """A hash of the bits of each vector, (n, d) -> (n,)."""
+    random = np.random.Generator(np.random.Philox(2))
+    factors = random.integers(0, 2**64, vectors.shape[1], np.uint64)
+    sums: NDArray[np.uint64] = vectors.view(np.uint32).astype(np.uint64) @ factors  # modulo 2**64
+    return sums
+
+
+def repeated(values: NDArray[np.uint64]) -> int:
+    """The number of values that occur more than once."""
+    _, counts = np.unique(values, return_counts=True)
+    return int(counts[counts > 1].sum())
+
+
 def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
     """The `top` other rows closest to each row, best first, with their cosines, (s, k)."""
     searcher = Searcher(vectors)
@@ -148,6 +180,8 @@ class Difference:
     sample: Matches  # random rows
     examples: Matches  # rows that differ most, and random ones in equal number
     rows: int  # vectors of A with a match
+    repeated_a: int  # vectors of A that are equal to that of another row; 0 without examples
+    repeated_b: int
 
 
 def difference(
@@ -161,12 +195,15 @@ def difference(
     lowest_draws = Lowest(sample)
     random = np.random.Generator(np.random.Philox(0))
     row_by_row: RowByRow | None = None
+    repeats = RepeatCounter()
     count = 0
     for block in in_blocks_of_size(sides.matches(key), joined_matches, VECTORS_PER_BLOCK):
         if block.a.shape == block.b.shape:
             if row_by_row is None:
                 row_by_row = RowByRow(max(worst, examples // 2))
             row_by_row.add(block)
+        if examples:
+            repeats.add(block)
         lowest_draws.add(random.random(len(block)), block)
         count += len(block)
     if not count and getattr(sides, "missing", None):
@@ -209,7 +246,15 @@ def difference(
 
     most_different = different[order[: examples // 2 if row_by_row else 0]]
     random_rows = spread_rows(sampled, most_different, examples - len(most_different))
-    return Difference(record, sampled, joined_matches([most_different, random_rows]), count)
+    repeated_a, repeated_b = repeats.counts()
+    return Difference(
+        record=record,
+        sample=sampled,
+        examples=joined_matches([most_different, random_rows]),
+        rows=count,
+        repeated_a=repeated_a,
+        repeated_b=repeated_b,
+    )
 
 
 def spread_rows(sampled: Matches, excluded: Matches, count: int) -> Matches:
