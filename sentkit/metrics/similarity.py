@@ -65,10 +65,15 @@ class BlockMetric:
     compare: Callable[[NDArray, NDArray], Float32]  # (n, d), (m, d) -> (n, m)
 
 
-def _unit_rows(rows: Float32) -> Float32:
+def _unit_rows_in_float64(rows: Float32) -> Float64:
     wide = rows.astype(np.float64)  # the square of 1e20 exceeds float32
     norms = np.sqrt(np.vecdot(wide, wide))
-    return (wide / np.maximum(norms, SMALLEST_NORM)[:, None]).astype(np.float32)
+    unit_rows: Float64 = wide / np.maximum(norms, SMALLEST_NORM)[:, None]
+    return unit_rows
+
+
+def _unit_rows(rows: Float32) -> Float32:
+    return _unit_rows_in_float64(rows).astype(np.float32)
 
 
 def _cosine_blocks(a: Float32, b: Float32) -> Float32:
@@ -105,6 +110,18 @@ BLOCKS: dict[str, BlockMetric] = {
     "dot": BlockMetric(lambda rows: rows, lambda a, b: a @ b.T),
     "euclidean": BlockMetric(lambda rows: rows.astype(np.float64), _euclidean_blocks),
     "manhattan": BlockMetric(lambda rows: rows, _manhattan_blocks),
+}
+
+
+def _products_of_float64(a: Float64, b: Float64) -> Float32:
+    return (a @ b.T).astype(np.float32)
+
+
+# Products that are exact to the digits of float32, of which those of BLOCKS lose two.
+EXACT_BLOCKS: dict[str, BlockMetric] = {
+    **BLOCKS,
+    "cosine": BlockMetric(_unit_rows_in_float64, _products_of_float64),
+    "dot": BlockMetric(lambda rows: rows.astype(np.float64), _products_of_float64),
 }
 
 

@@ -86,6 +86,20 @@ def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, m
     assert np.abs(matrix - expected).max() < 1e-5
 
 
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_the_digits_of_the_matrix_are_those_of_float64(sentkit, metric):
+    """As for pairs. The sum of 300 products in float32 loses two digits."""
+    vectors = np.random.default_rng(0).standard_normal((9, 300)).astype(np.float32) + 2
+    result = sentkit("score", "--matrix", "--metric", metric, stdin=texts_with(vectors.tolist()))
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    if metric == "cosine":
+        lengths = np.sqrt(np.diagonal(products))
+        products /= np.outer(lengths, lengths)
+    matrix = np.array([row["similarities"] for row in result.rows])
+
+    np.testing.assert_array_equal(matrix.astype(np.float32), products.astype(np.float32))
+
+
 @metrics
 def test_similarities_beyond_float32_are_in_the_matrix(sentkit, metric):
     """Vectors are float32, but their products and distances can be larger."""

@@ -18,7 +18,7 @@ from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Searcher
-from sentkit.metrics.similarity import BLOCKS, exact_similarities
+from sentkit.metrics.similarity import EXACT_BLOCKS, exact_similarities
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -142,7 +142,7 @@ def similarity_rows(
 ) -> Iterator[tuple[Row, Float32 | Float64]]:
     """Each row with its similarities to all rows; those beyond float32 are in float64."""
     rows, vectors = read_all_rows(blocks, max_rows=LARGEST_MATRIX)
-    block_metric = BLOCKS[metric]
+    block_metric = EXACT_BLOCKS[metric]
     prepared = block_metric.prepare(vectors)
     size = max(1, MATRIX_ELEMENTS // max(1, len(vectors)))
     for start in range(0, len(vectors), size):
