@@ -21,8 +21,11 @@ READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
 BY_NAME = "this is {0}; commands that read vectors accept it as a file with the suffix {1}"
-# The first bytes of files that are not text, with advice.
+UTF_16 = "this is UTF-16; use: iconv -f utf-16 -t utf-8 FILE"
+# The first bytes of files that are not text in UTF-8, with advice.
 SIGNATURES: Mapping[bytes, str] = {
+    b"\xff\xfe": UTF_16,
+    b"\xfe\xff": UTF_16,
     b"\x93NUMPY": BY_NAME.format("an array of numpy", ".npy"),
     b"\x1f\x8b": "this is compressed; name it with the suffix .gz, or use: gunzip -c",
     b"\x28\xb5\x2f\xfd": "this is compressed; name it with the suffix .zst, or use: zstd -dc",
@@ -313,12 +316,14 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
 
 
 def advice_on_json(line: bytes) -> str | None:
-    """How to convert a file whose rows are the elements of a list, or have several lines."""
+    """How to convert a file of another format, or one whose rows are the elements of a list, or have
+    several lines.
+    """
     if line.startswith(b"["):
         return "each row is a line with an object; for a list of objects, use: jq -c '.[]' FILE"
     if line == b"{":
         return "each row is a line with an object; for objects of several lines, use: jq -c . FILE"
-    return None
+    return advice_on_binary(line)
 
 
 def json_type(value: object) -> str:

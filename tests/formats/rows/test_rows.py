@@ -92,6 +92,18 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
     assert problem_of(name, first + line + b"\n") == f"{name}:2: {problem}"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.csv", "a.tsv", "a.jsonl"])
+def test_utf_16_has_advice(tmp_path, name, encoding):
+    """PowerShell writes it."""
+    path = tmp_path / name
+    path.write_bytes("\ufeff{\"text\":\"a cat\"}\r\n".encode(encoding))
+    with pytest.raises(DataError) as raised:
+        [*Inputs([str(path)]).read(lambda row: row)]
+
+    assert raised.value.advice == "this is UTF-16; use: iconv -f utf-16 -t utf-8 FILE"
+
+
 @pytest.mark.parametrize("name", ["npy", "safetensors", "gz", "zst", "bz2", "xz", "zip"])
 def test_bytes_of_other_formats_have_advice(tmp_path, name):
     """They come from a pipe or have another name."""
