@@ -3,6 +3,7 @@ torch.
 """
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError, UsageError
@@ -14,7 +15,7 @@ from sentkit.formats.checkpoints.folders import (
     find_model,
     is_endpoint,
 )
-from sentkit.formats.files import exists, is_folder
+from sentkit.formats.files import exists, is_folder, is_safetensors, is_there
 from sentkit.model.reading import ReadingOptions
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def find_encoder(
     is_file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not is_file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
+    if is_file and is_safetensors(name):
+        advice = "name the folder of a checkpoint, which has config.json"
+        if is_there(Path(name).with_name("config.json")):
+            advice = f"name the folder of the checkpoint: {quote(str(Path(name).parent))}"
+        raise NoInputError(f"{name}: is a safetensors file, expected a model", advice=advice)
     checkpoint = None
     if not is_file and name != WORD_SETS:
         checkpoint = checkpoint_in(find_model(name, download=download), name)

@@ -541,3 +541,17 @@ def test_a_name_of_a_vector_is_no_name_for_another_field(sentkit):
     for name in ("embedding", "embedding_a", "_emb"):
         result = sentkit("cat", "--name-field", name, stdin="a cat\n")
         assert (result.code, f"--name-field {name}: " in result.err) == (2, True)
+
+
+def test_the_file_of_the_weights_is_no_model(encode, tiny):
+    """The advice names its folder."""
+    folder = Path(tiny)
+    refused = encode(model=folder / "model.safetensors", stdin="a cat")
+    encode("-o", "v.safetensors", stdin="a cat")
+    vectors = encode(model="v.safetensors", stdin="a cat")
+
+    problem = "is a safetensors file, expected a model"
+    assert (refused.code, vectors.code) == (66, 66)
+    assert refused.told[0] == f"sentkit encode: {folder}/model.safetensors: {problem}"
+    assert refused.told[1] == f"  name the folder of the checkpoint: {folder}"
+    assert vectors.told[1] == "  name the folder of a checkpoint, which has config.json"
