@@ -144,17 +144,30 @@ def repeated(values: NDArray[np.uint64]) -> int:
 
 def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
     """The `top` other rows closest to each row, best first, with their cosines, (s, k)."""
-    searcher = Searcher(vectors)
+    # Of equal rows, the first ones are the nearest: the others would only be candidates.
+    candidates = first_copies(vectors, top + 1)
+    searcher = Searcher(vectors[candidates])
     rows = list[Indices]()
     cosines = list[Float64]()
     size = searcher.queries_at_once(top + 1)
     for start in range(0, len(vectors), size):
-        nearest, similarities = searcher.nearest(vectors[start : start + size], top + 1)
+        nearest_candidates, similarities = searcher.nearest(vectors[start : start + size], top + 1)
+        nearest = candidates[nearest_candidates]
         is_itself = nearest == np.arange(start, start + len(nearest))[:, None]
         is_itself[~is_itself.any(axis=1), -1] = True  # equal rows are in front of the row itself
         rows.append(nearest[~is_itself].reshape(-1, top))
         cosines.append(similarities[~is_itself].reshape(-1, top))
     return np.concatenate(rows), np.concatenate(cosines)
+
+
+def first_copies(vectors: Float32, count: int) -> Indices:
+    """The rows that are among the first `count` rows with their vector, in order."""
+    _, group_of_row = np.unique(hashes(vectors), return_inverse=True)
+    by_group = np.argsort(group_of_row, kind="stable")
+    groups = group_of_row[by_group]
+    first_of_group = np.searchsorted(groups, groups)
+    copies_before = np.arange(len(vectors)) - first_of_group
+    return np.sort(by_group[copies_before < count])
 
 
 def overlaps(a: Float32, b: Float32, top: int) -> Float64:
@@ -318,10 +331,11 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     is_distinct = cosines_of_others[:, 0] < 1.0 - SAME
 
     # The nearest row of B for each row of A.
-    searcher = Searcher(sample.b)
+    candidates = first_copies(sample.b, 1)
+    searcher = Searcher(sample.b[candidates])
     size = searcher.queries_at_once(1)
     blocks = [searcher.nearest(sample.a[i : i + size], 1) for i in range(0, len(sample), size)]
-    nearest = np.concatenate([rows[:, 0] for rows, _ in blocks])
+    nearest = candidates[np.concatenate([rows[:, 0] for rows, _ in blocks])]
     cosines = np.concatenate([similarities[:, 0] for _, similarities in blocks])
     matched = np.flatnonzero((cosines >= 1.0 - SAME) & is_distinct[nearest])
     a = lines[matched]

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.comparison.differences import row_order
+from sentkit.metrics.comparison import differences
+from sentkit.metrics.comparison.differences import neighbours, row_order
 from sentkit.metrics.comparison.matches import Matches
+from sentkit.metrics.similarity import exact_similarities
 from sentkit.reports.other_weights import another_model
 
 ROWS = 96  # a multiple of each batch
@@ -36,6 +38,32 @@ def test_an_order_of_most_rows_is_found():
     rows = np.roll(np.arange(ROWS), 1)
     rows[20::20] = rows[19:-1:20]
     assert order(b[rows], b).kind == "shifted"
+
+
+@pytest.mark.parametrize("batch", [1, 8, 48, ROWS])
+def test_equal_rows_are_compared_only_as_often_as_they_can_be_neighbours(batch, monkeypatch):
+    """The nearest rows are those of all pairs, ties in the order of the rows."""
+    compared = []
+
+    class CountingSearcher(differences.Searcher):
+        def __init__(self, corpus):
+            compared.append(len(corpus))
+            super().__init__(corpus)
+
+    monkeypatch.setattr(differences, "Searcher", CountingSearcher)
+    repeated = vectors()[of_first_row(batch)]
+    rows, cosines = neighbours(repeated, 3)
+    expected = exact_similarities(
+        "cosine", repeated, repeated, np.indices((ROWS, ROWS)).reshape(2, -1)
+    )
+    expected = expected.reshape(ROWS, ROWS)
+    for row in range(ROWS):
+        others = np.delete(np.arange(ROWS), row)
+        order = np.argsort(-expected[row, others], kind="stable")[:3]
+        assert rows[row].tolist() == others[order].tolist()
+        assert cosines[row].tolist() == expected[row, others[order]].tolist()
+
+    assert compared == [ROWS // batch * min(batch, 4)]
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 48])
