@@ -35,6 +35,7 @@ LABELS = {
     "norm": "norm of the gradient",
     "dev": f"{UNKNOWN_METRIC} x 100 on --dev",
 }
+SCALE = 2.0**64  # more than the number of values of a mean
 LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
 UNFINISHED = ".part"  # end of the folder of an unfinished run
 LOG = "steps.jsonl"  # the log of a run, in its folder
@@ -387,7 +388,9 @@ def line_of(log: Log, points: int, name: str) -> Series:
     steps_and_values = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
     if name != "dev" and len(steps_and_values) > points:
         groups = np.array_split(steps_and_values, points)
-        steps_and_values = np.array([group.mean(axis=0) for group in groups])
+        # Scaled by a power of two, which is exact: the sum of large values can exceed float64.
+        means = [(group / SCALE).mean(axis=0) * SCALE for group in groups]
+        steps_and_values = np.array(means)
     steps = steps_and_values[:, 0]
     values = steps_and_values[:, 1]
     line = Series(log.name, steps, values, "line", term=name not in LABELS)

@@ -85,6 +85,21 @@ def test_values_near_the_largest_number_are_refused(sentkit, figure, row, place)
     assert "too large for a picture" in refused.err
 
 
+def test_the_mean_of_values_near_the_largest_number_is_one_of_them(sentkit):
+    """Their sum is infinite."""
+    pytest.importorskip("matplotlib")
+    steps = in_jsonl(
+        *({"step": step, "loss": 1.5e308, "terms": {"ct": 1.5e308}} for step in range(1, 7))
+    )
+    numbers = sentkit("plot", "curve", "--points", "2", stdin=steps)
+    refused = sentkit("plot", "curve", "--points", "2", "-o", "picture.svg", stdin=steps)
+
+    points = [(point["step"], point["loss"]) for point in numbers.rows]
+    assert points == [(2, 1.5e308), (5, 1.5e308)]
+    assert refused.code == 65
+    assert "a value of 1.5e+308 is too large for a picture" in refused.err
+
+
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
     """A formula is not typeset, control characters are escaped, and the file remains XML."""
     texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
