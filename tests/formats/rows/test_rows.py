@@ -97,7 +97,7 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
 def test_utf_16_has_advice(tmp_path, name, encoding):
     """PowerShell writes it."""
     path = tmp_path / name
-    path.write_bytes("\ufeff{\"text\":\"a cat\"}\r\n".encode(encoding))
+    path.write_bytes('\ufeff{"text":"a cat"}\r\n'.encode(encoding))
     with pytest.raises(DataError) as raised:
         [*Inputs([str(path)]).read(lambda row: row)]
 
