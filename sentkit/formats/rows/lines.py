@@ -316,7 +316,7 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
 
 
 def advice_on_json(line: bytes) -> str | None:
-    """How to convert a file of another format, or one whose rows are the elements of a list, or have
+    """How to convert a file of another format, or one whose rows are elements of a list or have
     several lines.
     """
     if line.startswith(b"["):
