@@ -11,6 +11,7 @@ Exit codes: 0; 1 if a table has no date; 66 if a document is missing, or the his
 """
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -70,6 +71,7 @@ def main():
             print(f"{table.date:10}  {changes:12}  {table.document}:{table.line}")
             if table.command:
                 print(f"    {table.command}")
+    sys.stdout.flush()
     sys.exit(1 if undated else 0)
 
 
@@ -137,4 +139,7 @@ def said(changes):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # `| head`: close stdout where Python's exit cannot fail on it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

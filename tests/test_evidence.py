@@ -1,5 +1,6 @@
 """examples/evidence.py: the commands and dates of the measured tables."""
 
+import os
 import subprocess
 import sys
 
@@ -66,3 +67,14 @@ def test_missing_documents_and_tables_without_a_date_are_errors(tmp_path, monkey
             evidence.main()
         assert ended.value.code == code
     assert "no date" in capsys.readouterr().out
+
+
+def test_a_closed_pipe_is_no_error():
+    """As of `| head -1`: the reader is gone before the first table is printed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, ROOT / "examples/evidence.py"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (0, "")
