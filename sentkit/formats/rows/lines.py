@@ -243,7 +243,8 @@ def advice_on_binary(line: bytes) -> str | None:
     for signature, advice in SIGNATURES.items():
         if line.startswith(signature):
             return advice
-    if line[8:10] == b'{"':  # after the length of a header
+    # A header below 4 GiB, after its length in 8 bytes.
+    if line[4:10] == b'\0\0\0\0{"':
         return BY_NAME.format("a safetensors file", ".safetensors")
     return None
 

@@ -104,6 +104,16 @@ def test_utf_16_has_advice(tmp_path, name, encoding):
     assert raised.value.advice == "this is UTF-16; use: iconv -f utf-16 -t utf-8 FILE"
 
 
+def test_a_line_of_a_log_is_no_safetensors_file(tmp_path):
+    """Its object begins where that of a safetensors file does, after eight bytes."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'INFO:   {"text":"a cat"}\n')
+    with pytest.raises(DataError) as raised:
+        [*Inputs([str(path)]).read(lambda row: row)]
+
+    assert raised.value.advice is None
+
+
 @pytest.mark.parametrize("name", ["npy", "safetensors", "gz", "zst", "bz2", "xz", "zip"])
 def test_bytes_of_other_formats_have_advice(tmp_path, name):
     """They come from a pipe or have another name."""
