@@ -54,10 +54,10 @@ def check(
 
 
 def check_file(path: str, *, as_table: bool) -> None:
-    from sentkit.formats.files import is_safetensors, refuse_compressed, shown_path
+    from sentkit.formats.files import is_safetensors, refuse_compressed_vectors, shown_path
     from sentkit.formats.vectors.vector_file import VectorFile
 
-    refuse_compressed(path, "a vector file")
+    refuse_compressed_vectors(path)
     if not is_safetensors(path):
         raise UsageError(f"{path}: expected a vector folder, or a vector file (.safetensors)")
     file = VectorFile(path)

@@ -172,12 +172,18 @@ def refuse_compressed(path: str, form: str) -> None:
         raise UsageError(problem, advice=f"decompress it: {DECOMPRESS[suffix]} {quote(path)}")
 
 
+def refuse_compressed_vectors(path: str) -> None:
+    """Refuse the compressed file of a format with random access."""
+    form = MAPPED.get(bare_suffix(path))
+    if form is not None:
+        refuse_compressed(path, form)
+
+
 @contextmanager
 def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     """Decompress by suffix. Errors of the decompressor become a DataError."""
+    refuse_compressed_vectors(path)
     suffix = suffix_of(path)
-    if bare_suffix(path) in MAPPED:
-        refuse_compressed(path, MAPPED[bare_suffix(path)])
     if suffix == ".gz":
         try:
             with gzip.GzipFile(fileobj=file) as plain:

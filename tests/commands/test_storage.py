@@ -102,3 +102,15 @@ def test_a_compressed_vector_file_is_refused_with_advice(sentkit, arguments, suf
     assert problem.endswith("cannot be read from a compressed file")
     assert f"{path}: " in problem
     assert advice == f"  decompress it: {command} {path}"
+
+
+def test_compressed_rows_are_no_vector_file(sentkit):
+    """It would not help to decompress them."""
+    Path("texts.txt").write_text("a cat\na dog\n")
+    sentkit("encode", "texts.txt", "-m", "static", "-o", "rows.jsonl.gz")
+    flags = ("-m", "static", "--reuse", "rows.jsonl.gz")
+    reused = sentkit("encode", "texts.txt", *flags, "-o", "new.safetensors")
+    checked = sentkit("check", "rows.jsonl.gz")
+
+    assert "--reuse rows.jsonl.gz: expected a vector file or a vector folder" in reused.err
+    assert "rows.jsonl.gz: expected a vector folder, or a vector file" in checked.err

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import open_file, refuse_compressed
+from sentkit.formats.files import open_file, refuse_compressed_vectors
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_value
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import FolderRun, shown
@@ -85,7 +85,7 @@ def check_old(path: str, store: VectorSource | None) -> VectorSource:
     if store is None:
         if path != "-":
             open_file(path).close()
-            refuse_compressed(path, "a vector file")
+            refuse_compressed_vectors(path)
         advice = (
             "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
         )
