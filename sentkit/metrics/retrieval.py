@@ -136,9 +136,10 @@ class Run:
         self.relevant[query] = relevant_hits
 
 
-ADVICE_ON_JOINED = (
-    "do not join the outputs of several searches: score A B --qrels FILE reports each of them; or "
-    "search all queries at once: sentkit cat A B | sentkit search --queries - ..."
+ADVICE_ON_REPEATED = (
+    "give each query its own id; score A B --qrels FILE reports each of several searches, "
+    "search --merge joins those of --shard; to search several files of queries: "
+    "sentkit cat QUERIES ... | sentkit search --queries - ..."
 )
 
 
@@ -153,7 +154,7 @@ def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
         origin = (row.values.get("row_a"), row.values.get("text_a"))
         is_same_query = is_flat and origin_of_query.setdefault(query, origin) == origin
         if query in run.relevant or (query in origin_of_query and not is_same_query):
-            raise row.error(f'query "{query}" occurs a second time', advice=ADVICE_ON_JOINED)
+            raise row.error(f'query "{query}" occurs a second time', advice=ADVICE_ON_REPEATED)
         if is_flat:
             flat_hits.setdefault(query, []).extend(hits)
         else:

@@ -491,7 +491,7 @@ def test_a_query_that_occurs_twice_is_refused(sentkit, tmp_path):
         result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*again))
         problem, advice = result.told
         assert (result.code, problem) == (65, 'sentkit score: -:2: query "q" occurs a second time')
-        assert "search all queries at once: sentkit cat A B | sentkit search --queries -" in advice
+        assert "give each query its own id" in advice
     other = {name: value for name, value in hit.items() if name != "row_a"} | {"id_b": "d2"}
     for joined in ([hit, hit | {"id_b": "d2"}], [other, other | {"id_b": "d1"}]):
         result = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*joined))
