@@ -109,6 +109,7 @@ def check_folder(
     if remove:
         for problem in damaged:
             Path(problem.path).unlink(missing_ok=True)
+    is_incomplete = bool(damaged) or not status.is_complete
     status.missing_blocks += map(status.complete_blocks.pop, problem_of_block)
 
     counts = counts_of(folder, status, shards)
@@ -121,7 +122,8 @@ def check_folder(
     output.write_record(record, as_table=output.on_terminal and not json)
 
     if problems:
-        raise AnswerIsNo(problems[0].message, advice=advice_on(problems, path, removed=remove))
+        advice = advice_on(problems, path, removed=remove, is_incomplete=is_incomplete)
+        raise AnswerIsNo(problems[0].message, advice=advice)
     if status.length_is_unknown:
         message = f"{path}: {counts['blocks']} blocks are complete, others are missing"
         raise AnswerIsNo(message, advice="their number is unknown until the last one exists")
@@ -130,9 +132,11 @@ def check_folder(
         raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
 
 
-def advice_on(problems: "Sequence[Problem]", path: str, *, removed: bool) -> str:
+def advice_on(
+    problems: "Sequence[Problem]", path: str, *, removed: bool, is_incomplete: bool
+) -> str:
     """What to do about the inputs and the blocks of the folder at `path`. `removed`: its damaged
-    blocks were removed.
+    blocks were removed. `is_incomplete`: blocks are missing or damaged.
     """
     from sentkit.formats.files import text_of_paths
 
@@ -152,7 +156,7 @@ def advice_on(problems: "Sequence[Problem]", path: str, *, removed: bool) -> str
 
     # --resume refuses a changed input, and --reuse a folder with missing blocks.
     reuse = f"for a changed input: sentkit encode -o NEW/ --reuse {folder}"
-    if damaged and has_changed:
+    if is_incomplete:
         join = f"sentkit cat {folder}/*.safetensors -o OLD.safetensors"
         reuse = f"for a changed input: {join} && sentkit encode -o NEW/ --reuse OLD.safetensors"
     if has_changed:

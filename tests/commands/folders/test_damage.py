@@ -247,6 +247,20 @@ def test_the_advice_on_damaged_blocks_of_a_changed_input_works(sentkit, encode, 
     assert sentkit("cat", "NEW").rows[:-1] == before
 
 
+def test_the_advice_on_a_changed_input_joins_the_blocks_of_an_incomplete_folder(
+    sentkit, encode, folder, corpus
+):
+    """--reuse refuses a folder with missing blocks."""
+    sorted(folder.glob("0*"))[1].unlink()
+    Path(corpus).write_text(Path(corpus).read_text() + '{"text":"the cat runs"}\n')
+    result = sentkit("check", "whole", "--deep")
+
+    join = "sentkit cat whole/*.safetensors -o OLD.safetensors"
+    reuse = "sentkit encode -o NEW/ --reuse OLD.safetensors"
+    assert result.told[1] == f"  no block is damaged; for a changed input: {join} && {reuse}"
+    assert encode(corpus, "-o", "NEW/", "--reuse", "whole").code != 0
+
+
 def test_changed_inputs_have_the_advice_to_reuse_the_folder(sentkit, folder, corpus):
     """The name of the folder has a blank, so that the advice quotes it."""
     Path(folder).rename("a b")
