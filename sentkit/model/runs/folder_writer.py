@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
-from sentkit.formats.files import commit_in, exists, is_folder
+from sentkit.formats.files import commit_in, exists
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.rows.kinds import TextParser
@@ -195,9 +195,10 @@ class BlockWriter:
         """
         for name in self.new_names:
             Path(self.folder.block_path(name)).unlink()
-        if not is_folder(self.folder.path):
-            return  # another shard has removed it
-        remaining_names, _ = self.folder.existing()
+        try:
+            remaining_names, _ = self.folder.existing()
+        except FileNotFoundError:  # another shard has removed the folder
+            return
         if remaining_names:
             return
         Path(self.folder.source).unlink(missing_ok=True)

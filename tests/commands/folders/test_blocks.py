@@ -322,6 +322,22 @@ def test_shards_without_rows_leave_a_folder_that_existed(encode):
     assert Path("b", "run.json").exists()
 
 
+def test_a_shard_without_rows_can_end_after_another_one_removed_the_folder(encode, monkeypatch):
+    Path("in.jsonl").write_text("{}\n" * 20)
+    undo = folder_writer.BlockWriter.undo
+
+    def undo_twice(writer):
+        undo(writer)
+        writer.new_names.clear()
+        undo(writer)
+
+    monkeypatch.setattr(folder_writer.BlockWriter, "undo", undo_twice)
+    refused = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/null", "--shard", "1/2")
+
+    assert (refused.code, Path("a").exists()) == (65, False)
+    assert "no rows in in.jsonl" in refused.err
+
+
 def test_the_error_of_a_folder_without_rows_keeps_the_blocks_of_other_processes(
     encode, monkeypatch
 ):
