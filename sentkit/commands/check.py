@@ -110,7 +110,8 @@ def check_folder(
         for problem in damaged:
             Path(problem.path).unlink(missing_ok=True)
     is_incomplete = bool(damaged) or not status.is_complete
-    status.missing_blocks += map(status.complete_blocks.pop, problem_of_block)
+    for block_name in problem_of_block:
+        status.missing_blocks.append(status.complete_blocks.pop(block_name))
 
     counts = counts_of(folder, status, shards)
     record: dict[str, Any] = {"folder": shown_path(path), **counts}

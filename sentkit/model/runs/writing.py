@@ -56,9 +56,8 @@ class EncodeParser(TextParser):
 def new_field_names(inputs: Inputs, tokenizer: TextTokenizer, on_truncate: str) -> list[str]:
     """The fields that the command adds, of which no row may have one."""
     names = ["_emb", *VECTORS]
-    if encoded_files(
-        inputs
-    ):  # the writer removes the other fields that an earlier `encode` has added
+    if encoded_files(inputs):
+        # The writer removes the other fields that an earlier `encode` has added.
         return names
     if on_truncate == "mark":
         names += ["n_tokens", "truncated"]
