@@ -388,7 +388,7 @@ def line_of(log: Log, points: int, name: str) -> Series:
     steps_and_values = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
     if name != "dev" and len(steps_and_values) > points:
         groups = np.array_split(steps_and_values, points)
-        # Scaled by a power of two, which is exact: the sum of large values can exceed float64.
+        # Scaled, because the sum of large values can exceed float64.
         means = [(group / SCALE).mean(axis=0) * SCALE for group in groups]
         steps_and_values = np.array(means)
     steps = steps_and_values[:, 0]
