@@ -46,7 +46,10 @@ def test_values_of_rows_have_the_mean_of_the_accuracies():
     correct = [np.array([True, False, True]), np.array([True, True])]
 
     # a row of the first fold counts 5 / (2 x 3), one of the second 5 / (2 x 2)
-    expected = [0.0, 125.0, 100 * 5 / 6, 125.0, 100 * 5 / 6]
+    mean = 250 / 3
+    of_first = mean + 5 / 6 * (100 - mean)
+    of_second = mean + 5 / 4 * (100 - mean)
+    expected = [mean - 5 / 6 * mean, of_second, of_first, of_second, of_first]
     result = result_of_fits(fits, correct, "")
     assert values_of_rows(fits, correct) == pytest.approx(expected)
     assert result.values.mean() == pytest.approx((200 / 3 + 100) / 2)
@@ -54,14 +57,29 @@ def test_values_of_rows_have_the_mean_of_the_accuracies():
     assert result.fields["chosen"] == [1.0, 2.0]
 
 
-def test_a_row_that_several_draws_test_has_the_share_of_its_correct_predictions():
-    """Row 7 is tested twice and correct once, rows 5 and 9 once each."""
+def test_a_row_that_few_draws_test_has_the_mean_accuracy_for_the_rest():
+    """Row 7 is tested twice and correct once, rows 5 and 9 once each. The mean accuracy is 75 %."""
     train = np.array([], np.intp)
     fits = [Fit(train, np.array([5, 7]), 1.0), Fit(train, np.array([7, 9]), 1.0)]
     correct = [np.array([True, True]), np.array([False, True])]
 
     # each test counts 3 / (2 x 2)
-    assert values_of_rows(fits, correct) == pytest.approx([75.0, 75.0, 75.0])
+    once = 75 + 3 / 4 * 25
+    twice = 75 + 3 / 4 * (25 - 75)
+    assert values_of_rows(fits, correct) == pytest.approx([once, twice, once])
+
+
+def test_the_interval_of_accuracies_of_100_has_no_width(sentkit, tmp_path):
+    """Of 18 rows of each class, 16 are drawn five times, so most rows are tested less than once."""
+    texts = []
+    for word, label in (("cat", "animal"), ("table", "thing")):
+        texts += [{"text": f"{word} {number}", "label": label} for number in range(18)]
+    write_rows(tmp_path / "data", {"senteval/cr": texts})
+    flags = ("--data", tmp_path / "data", "--suites", "few-shot", *FLAGS)
+    [row] = sentkit("report", "static", *flags, "--intervals").rows
+
+    assert row["value"] == 100.0
+    assert row["ci95"] == [100.0, 100.0]
 
 
 @pytest.mark.parametrize("suite", ["clustering", "senteval", "few-shot"])

@@ -482,11 +482,15 @@ def result_of_fits(fits: Sequence[Fit], correct: Sequence[Bools], protocol: str)
 def values_of_rows(fits: Sequence[Fit], correct: Sequence[Bools]) -> Float64:
     """For each row that is tested, in ascending order, its correct predictions x 100.
 
-    Rows of a smaller fold have more weight, so that the mean is the mean accuracy of the fits.
+    Their mean is the mean accuracy of the fits, so that predictions of a smaller fold have more
+    weight. A row whose predictions have little weight, such as one that few draws test, has the
+    mean accuracy for the rest. Without that, rows that are drawn again would change the accuracy
+    also by their weights.
     """
     rows = np.unique(np.concatenate([fit.test for fit in fits]))
-    values = np.zeros(len(rows))
+    accuracy = 100.0 * statistics.fmean(float(np.mean(of_fit)) for of_fit in correct)
+    values = np.full(len(rows), accuracy)
     for fit, correct_of_fit in zip(fits, correct, strict=True):
-        weight = 100.0 * len(rows) / (len(fits) * len(fit.test))
-        values[np.searchsorted(rows, fit.test)] += weight * correct_of_fit
+        weight = len(rows) / (len(fits) * len(fit.test))
+        values[np.searchsorted(rows, fit.test)] += weight * (100.0 * correct_of_fit - accuracy)
     return values
