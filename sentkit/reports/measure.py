@@ -297,7 +297,9 @@ def measure_suite(
         # Independent for different test sets, and the same pairs for all rows.
         resamples_of_tests = [draw(seed=(0, stream)) for stream, draw in draws]
         if resamples_of_tests:
-            average = replace(average, resamples=np.mean(resamples_of_tests, axis=0))
+            count = min(map(len, resamples_of_tests))  # a large test set has fewer
+            columns = [resamples[:count] for resamples in resamples_of_tests]
+            average = replace(average, resamples=np.mean(columns, axis=0))
         yield average
 
 

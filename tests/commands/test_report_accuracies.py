@@ -148,6 +148,23 @@ def test_the_test_sets_of_an_average_are_resampled_independently():
     assert average.interval[1] - average.interval[0] == pytest.approx(9.8 / 7**0.5, abs=0.4)
 
 
+def test_an_average_has_the_resamples_that_all_of_its_test_sets_have():
+    """A test set of more than 50,000 texts has 200, the other ones 1,000."""
+    row = Row("m", None, ("m",), (None,))
+    tests = [suites.TestSet("senteval", name, f"{name}.jsonl") for name in TRANSFER]
+    results = {}
+    for name in TRANSFER:
+        n = 50_001 if name == "sst2" else 400
+        values = 100.0 * (np.arange(n) % 2)
+        result = Result(values.mean(), n=n, encoder="m/mean", values=values)
+        results["m", "senteval", name] = [result]
+    *_, average = measure([row], tests, results, intervals=True)
+
+    low, high = average.interval
+    assert len(average.resamples) == 200
+    assert low < average.value < high
+
+
 def test_a_result_of_a_retrieval_of_an_older_version_is_read(tmp_path):
     """It has the values of queries under another name."""
     from sentkit.reports.evaluate import read_result
