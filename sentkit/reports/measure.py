@@ -256,8 +256,8 @@ def measure_suite(
     names_in_papers = task_names()[suite]
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
-    draws: list[tuple[int, Draw]] = []  # the stream of each
-    for number, test in enumerate(tests):
+    draws: list[tuple[int, Draw]] = []  # of the tasks of the papers, the stream of each
+    for test in tests:
         results_of_row = results.get((row.label, suite, test.name), [])
         if test.suite != suite or len(results_of_row) < len(row.models):
             continue
@@ -273,12 +273,14 @@ def measure_suite(
             n=results_of_row[0].n,
             is_correlation=len(results_of_row) == 1 and results_of_row[0].gold is not None,
         )
-        if entry.task[1] in names_in_papers:
+        is_in_papers = entry.task[1] in names_in_papers
+        if is_in_papers:
             entries_of_papers.append(entry)
         draw = draw_of(results_of_row, metric) if needs_resamples else None
         if draw is not None:
-            draws.append((STREAMS.get(test.name, len(STREAMS) + number), draw))
             entry = replace(entry, resamples=draw(seed=0))
+            if is_in_papers:
+                draws.append((STREAMS.get(test.name, len(STREAMS) + len(draws)), draw))
         yield entry
 
     if "avg" in names_in_papers and len(entries_of_papers) >= len(names_in_papers) - 1:

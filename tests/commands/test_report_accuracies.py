@@ -9,6 +9,7 @@ import pytest
 
 from sentkit.labels.probes.classifiers import Fit
 from sentkit.labels.probes.probing import result_of_fits, values_of_rows
+from sentkit.papers.published import task_names
 from sentkit.reports import suites
 from sentkit.reports.evaluate import Row
 from sentkit.reports.measure import measure
@@ -146,6 +147,26 @@ def test_the_test_sets_of_an_average_are_resampled_independently():
     assert widths == pytest.approx([9.8] * 7, abs=0.7)
     assert average.task == ("senteval", "avg")
     assert average.interval[1] - average.interval[0] == pytest.approx(9.8 / 7**0.5, abs=0.4)
+
+
+def test_an_average_is_that_of_the_test_sets_of_the_papers_also_in_its_resamples():
+    """A further test set, of which all texts are correct, has its own value only."""
+    row = Row("m", None, ("m",), (None,))
+    tests = []
+    results = {}
+    for number, name in enumerate([*list(task_names()["clustering"])[:-1], "own"]):
+        values = np.repeat([0.0, 100.0], (200, 200 + 50 * number))
+        if name == "own":
+            values = np.full(400, 100.0)
+        tests.append(suites.TestSet("clustering", name, f"{name}.jsonl"))
+        result = Result(values.mean(), n=len(values), encoder="m/mean", values=values)
+        results["m", "clustering", name] = [result]
+    *_, average = measure([row], tests, results, intervals=True)
+    *_, without_own = measure([row], tests[:-1], results, intervals=True)
+
+    assert average.task == ("clustering", "avg")
+    assert average.value == without_own.value
+    assert average.interval == without_own.interval
 
 
 def test_an_average_has_the_resamples_that_all_of_its_test_sets_have():
