@@ -97,9 +97,20 @@ def write_table(folder, execute, name, suite, rows):
     path.write_text(report.stdout)
 
 
-def test_an_error_of_a_command_is_not_a_traceback(finished, execute):
-    command = ["python3", SCRIPT, "--data", "none", "--out", "out"]
-    completed = execute(command, finished)
+def test_an_error_of_a_command_is_not_a_traceback(tmp_path, execute):
+    records = [
+        {
+            "row": row,
+            "suite": "sts",
+            "task": "avg",
+            "readout": "mean",
+            "checkpoints": ["nano"],
+            "values": [50.0],
+        }
+        for row in ("consert", "no-tuning")
+    ]
+    write_rows(tmp_path / "out/consert/tables", {"table-2": records})
+    completed = execute(["python3", SCRIPT, "--data", "none", "--out", "out"], tmp_path)
 
     assert completed.returncode == 66
     assert "sentkit report: none: not a folder of test sets" in completed.stderr
