@@ -22,8 +22,8 @@ Arrays = list[NDArray[np.float32]]  # one for each readout
 
 FIRST_GROUP = 32  # rows
 LAST_GROUP = 8192
-# A smaller group is followed by one of four times its rows, others by twice as many: 64 threads
-# have encoded a large group before one of four times its rows is tokenized.
+# After a smaller group, the next one has four times its rows; after others, twice. The tokenizer
+# needs more time for four times the rows of a large group than 64 threads for the group itself.
 LARGE_GROUP = 512
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long

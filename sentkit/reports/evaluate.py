@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from sentkit.arrays import Float64
 from sentkit.errors import CannotCreateError, DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_object
 from sentkit.formats.outputs.outputs import open_output, published_together
@@ -412,6 +413,7 @@ REQUIRED = {
     "deviations": dict,
     "encoder": str,
 }
+LARGEST_ROUNDING = 1e-6  # of a value x 100
 ARRAYS = ("similarities", "gold", "values")  # in that of pairs with scores; of other test sets
 
 
@@ -444,11 +446,13 @@ def read_result(path: Path) -> Result:
     try:
         arrays = {name: np.array(record[name], np.float64) for name in ARRAYS if name in record}
         is_valid = (
-            all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items())
+            all(isinstance(number, float | int) for name in arrays for number in record[name])
+            and all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items())
             and all(isinstance(value, float | int) for value in record["deviations"].values())
             and isinstance(n, int | None)
-            and all(array.ndim == 1 for array in arrays.values())
+            and all(array.ndim == 1 and np.isfinite(array).all() for array in arrays.values())
             and len(arrays.get("gold", ())) == len(arrays.get("similarities", ()))
+            and ("values" not in arrays or has_mean(arrays["values"], record["value"]))
         )
     except (AttributeError, TypeError, ValueError):
         is_valid = False
@@ -457,3 +461,8 @@ def read_result(path: Path) -> Result:
             "not a result of sentkit report", source=str(path), advice="remove the file"
         )
     return Result(record["value"], record["deviations"], n, record["encoder"], **arrays)
+
+
+def has_mean(values: Float64, mean: float | None) -> bool:
+    """Whether this is the mean of the values, except for rounding."""
+    return len(values) > 0 and mean is not None and abs(values.mean() - mean) < LARGEST_ROUNDING

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float32, Float64
-from sentkit.errors import SentkitError
+from sentkit.errors import DataError, SentkitError
 from sentkit.formats.files import json_line
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
@@ -314,12 +314,22 @@ def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
     gold = results[0].gold
     if gold is not None:
         columns = [result.similarities for result in results if result.similarities is not None]
+        refuse_other_sizes([gold, *columns], results)
         return partial(resampled_mean, columns, gold, metric, count=resamples_for(len(gold)))
     values_of_rows = [result.values for result in results if result.values is not None]
     if not values_of_rows:
         return None
+    refuse_other_sizes(values_of_rows, results)
     means = np.mean(values_of_rows, axis=0)  # (n,)
     return lambda seed: resampled(means[:, None], seed)[0]
+
+
+def refuse_other_sizes(arrays: Sequence[Float64], results: Sequence[Result]) -> None:
+    """Refuse results of one test set with different numbers of rows: a file was changed."""
+    if len(set(map(len, arrays))) > 1:
+        problem = "the kept results of a test set have different numbers of rows"
+        advice = "remove the files in the folder of --results"
+        raise DataError(problem, source=results[0].encoder, advice=advice)
 
 
 Forms = Mapping[str, str]  # normal form of a text -> text

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentkit.errors import DataError
 from sentkit.labels.probes.classifiers import Fit
 from sentkit.labels.probes.probing import result_of_fits, values_of_rows
 from sentkit.papers.published import task_names
 from sentkit.reports import suites
-from sentkit.reports.evaluate import Row
+from sentkit.reports.evaluate import Row, read_result
 from sentkit.reports.measure import measure
 from sentkit.reports.suites import TRANSFER, Result
 from support import write_rows
@@ -189,10 +190,52 @@ def test_an_average_has_the_resamples_that_all_of_its_test_sets_have():
 
 def test_a_result_of_a_retrieval_of_an_older_version_is_read(tmp_path):
     """It has the values of queries under another name."""
-    from sentkit.reports.evaluate import read_result
-
     path = tmp_path / "result.json"
     old = {"encoder": "m/mean", "value": 50.0, "deviations": {}, "n": 2, "queries": [100.0, 0.0]}
     path.write_text(json.dumps(old))
 
     assert read_result(path).values.tolist() == [100.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": None},
+        {"values": []},
+        {"values": "100"},
+        {"values": [[100.0, 0.0]]},
+        {"values": [100.0, None]},
+        {"values": [100.0, "0"]},
+        {"values": [100.0]},  # cut
+        {"values": [1e9, 0.0]},
+        {"value": None},
+        {"value": 51.0},
+        {"gold": [1.0, None], "similarities": [0.5, 0.25]},
+    ],
+)
+def test_a_damaged_result_is_refused(tmp_path, change):
+    """The mean of the values is the value, and all numbers are finite."""
+    path = tmp_path / "result.json"
+    whole = {"encoder": "m/mean", "value": 50.0, "deviations": {}, "n": 2, "values": [100.0, 0.0]}
+    path.write_text(json.dumps(whole))
+    assert read_result(path).values.tolist() == [100.0, 0.0]
+
+    path.write_text(json.dumps(whole | change))
+    with pytest.raises(DataError, match="not a result of sentkit report"):
+        read_result(path)
+
+
+@pytest.mark.parametrize("name", ["values", "similarities"])
+def test_results_of_a_test_set_with_different_numbers_of_rows_are_refused(name):
+    """A cut list of equal values has their mean."""
+    row = Row("m", None, ("a", "b"), (None, None))
+    test = suites.TestSet("pairs", "own", "own.jsonl")
+    results = []
+    for count in (6, 5):
+        arrays = {name: np.ones(count)}
+        if name == "similarities":
+            arrays["gold"] = np.arange(count, dtype=float)
+        results.append(Result(1.0, n=count, encoder="m/mean", **arrays))
+
+    with pytest.raises(DataError, match="different numbers of rows"):
+        measure([row], [test], {("m", "pairs", "own"): results}, intervals=True)

@@ -274,15 +274,15 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         sides = parser.kind.sides
     rows = [example.row for example in examples]
     return Dev(
-        tokens,
-        gold,
-        templated,
-        declared,
-        steps_of_base,
-        seen_pairs,
-        rows,
-        parser.metric,
-        sides,
+        tokens=tokens,
+        gold=gold,
+        templated=templated,
+        declared=declared,
+        steps_of_base=steps_of_base,
+        texts=seen_pairs,
+        rows=rows,
+        metric=parser.metric,
+        sides=sides,
     )
 
 
