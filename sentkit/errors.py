@@ -104,6 +104,10 @@ def declared_in(source: str, *, unless: bool = False) -> Iterator[None]:
         raise DataError(str(error), source=source, advice=error.advice) from error
 
 
+class DivergedError(DataError):
+    """A training with values that are not finite."""
+
+
 class NoInputError(SentkitError):
     """A file or a model that does not exist or cannot be read."""
 

@@ -20,11 +20,12 @@ from sentkit.console import (
     show,
     watch_rows,
 )
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
+from sentkit.formats.files import shown_path
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def train(
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of_method,
             help="Change a setting; repeatable. Of equal names, the last value is used; flags such "
-            "as --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
+            "as --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value; one that "
+            "diverges does not stop the others.",
         ),
     ] = None,
     preset: Annotated[
@@ -233,6 +235,7 @@ def train(
                 say=console.report,
                 note=console.note,
                 warn=console.warn,
+                error=console.error,
                 begin=progress.begin,
                 step=progress.take,
                 advise=progress.advise,
@@ -267,9 +270,13 @@ def train(
         )
         with opened as inputs:
             watch_rows(console, inputs)
-            if perform(runs, inputs):
+            outcome = perform(runs, inputs)
+            diverged = [run.output for run in outcome.diverged]
+            if outcome.is_first_process:
                 progress.done()
-                print_results(runs, kind.Settings)
+                print_results(runs, kind.Settings, diverged)
+                if diverged:
+                    raise error_of_diverged(runs, diverged)
 
 
 def settings_of_flags(
@@ -340,7 +347,19 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
     return all(recorded_digests(run.output, FILE) == digests for run in finished)
 
 
-def print_results(runs: "Sequence[Run]", settings_class: type) -> None:
+def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DataError:
+    """The error of a sweep of which some runs have no result, for its end."""
+    names = ", ".join(shown_path(str(path)) for path in diverged)
+    return DataError(
+        f"{len(diverged)} of {len(runs)} runs diverged: {names}",
+        source="training",
+        advice="replace these values; with --resume, the command keeps the finished runs",
+    )
+
+
+def print_results(
+    runs: "Sequence[Run]", settings_class: type, diverged: "Sequence[Path]" = ()
+) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings.
 
     The runs of a combination follow each other. They differ in their seed.
@@ -363,7 +382,7 @@ def print_results(runs: "Sequence[Run]", settings_class: type) -> None:
         # The settings of each combination: as they were typed for a table, as values for JSON.
         combinations = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
         values = [parsed(settings_class, words_for(chosen)) for chosen in combinations]
-        results = results_of_combinations(runs, values)
+        results = results_of_combinations(runs, values, diverged)
 
         def lines(record: dict[str, Any]) -> list[dict[str, str]]:
             return sweep_line(record, combinations[results.index(record)])

@@ -23,6 +23,7 @@ class Reporter:
     say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
     note: Callable[[str], None] = lambda message: None  # details, for verbose output
     warn: Callable[[str], None] = lambda message: None
+    error: Callable[[str], None] = lambda message: None  # of one of several runs
     # A run begins: the work of the runs after it, in units of its own, and the number of all these
     # runs.
     begin: Callable[[float, int], None] = lambda later_work, runs: None

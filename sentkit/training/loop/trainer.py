@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.errors import DivergedError, UnavailableError, UsageError
 from sentkit.model.groups import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
@@ -55,7 +55,6 @@ MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
 EVALUATIONS = 10  # in a run with eval_every=none
 MAX_INTERVAL = 1000  # steps between two of them
-OTHER_RUNS = "replace this value; with --resume, the command continues the other runs"
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
@@ -285,8 +284,8 @@ class Trainer:
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
     def _values_of(self, step: UnreadStep) -> list[float]:
-        """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is
-        not finite.
+        """Return the terms of the loss and the norm of the gradient. Raise a DivergedError if one
+        is not finite.
 
         The state before this step is then saved: neither this step nor one after it was applied.
         """
@@ -320,21 +319,18 @@ class Trainer:
         raise self._diverged(problem)
 
     def _check_weights(self) -> None:
-        """Raise a DataError if weights contain NaN or infinity. They must not be saved."""
+        """Raise a DivergedError if weights contain NaN or infinity. They must not be saved."""
         for name, parameter in trained_parameters(self.method):
             if not torch.isfinite(parameter).all():
                 problem = f"{name} contains NaN or infinity after step {self.position.step}"
                 raise self._diverged(problem)
 
-    def _diverged(self, problem: str) -> DataError:
+    def _diverged(self, problem: str) -> DivergedError:
         """The error of a run with values that are not finite. Of several runs, it names the run."""
         source = "training"
-        advice = LOWER_RATE
         if self.run.several:
             source = str(self.run.output)
-        if self.run.chosen:
-            advice = OTHER_RUNS
-        return DataError(problem, source=source, advice=advice)
+        return DivergedError(problem, source=source, advice=LOWER_RATE)
 
     def batch(self, step: int) -> Batch:
         """Return the rows and random draws of a step."""

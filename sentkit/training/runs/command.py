@@ -7,13 +7,13 @@ change them.
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import CannotCreateError, DataError, UsageError
+from sentkit.errors import CannotCreateError, DataError, DivergedError, UsageError
 from sentkit.formats.checkpoints.command_record import MODEL, command_record
 from sentkit.formats.files import is_pipe, text_of_paths
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
@@ -53,8 +53,16 @@ OF_STEPS = {*Recipe.__dataclass_fields__} - {
 }
 
 
-def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
-    """Train all runs of a command. Return true on the process that prints the results."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a command needs to print its results."""
+
+    is_first_process: bool  # which prints them
+    diverged: list[Run]  # of a sweep
+
+
+def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
+    """Train all runs of a command."""
     for run in runs:
         check_run(run)
     groups = [list(group) for _, group in groupby(runs, settings_of_reading)]
@@ -68,14 +76,15 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             for group in groups:
                 with lock_rows(group[0]):
                     with_settled_settings(group, open_given(group[0]))
+        diverged: list[Run] = []
         for index, group in enumerate(groups):
             later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
-            perform_group(group, inputs, later_runs)
+            diverged += perform_group(group, inputs, later_runs)
             # The first group has reported the bad rows.
             inputs = replace(
                 inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(())
             )
-        return processes.is_first
+        return Outcome(processes.is_first, diverged)
 
 
 def settings_of_reading(run: Run) -> dict[str, Any]:
@@ -113,8 +122,13 @@ def with_settled_settings(group: Sequence[Run], base: Base) -> tuple[list[Run], 
     return runs, choices
 
 
-def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run] = ()) -> None:
-    """Train the runs that read the same base and rows. The later runs are those of other groups."""
+def perform_group(
+    group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run] = ()
+) -> list[Run]:
+    """Train the runs that read the same base and rows. The later runs are those of other groups.
+
+    Return the runs of a sweep that diverged; its other runs continue.
+    """
     with lock_rows(group[0]):
         base = open_given(group[0])
         has_default_precision = group[0].settings.precision == "auto"
@@ -153,6 +167,7 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
         recorded: dict[str, Any] = {}
         if run.processes.is_first:
             recorded = command_record(run.words, run.inputs, base.checkpoint)
+        diverged: list[Run] = []
         for index, run in enumerate(group):
             if run.chosen:
                 run.reporter.say(f"run {run.output}")
@@ -161,7 +176,16 @@ def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run
             ]
             later_work = sum(work_of(later, len(corpus)) for later in unfinished)
             run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
-            train(replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded))
+            run = replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded)
+            try:
+                train(run)
+            except DivergedError as error:
+                if not run.chosen:
+                    raise
+                if run.processes.is_first:
+                    run.reporter.error(str(error))
+                diverged.append(run)
+        return diverged
 
 
 def warn_about_base(run: Run, base: Base) -> None:

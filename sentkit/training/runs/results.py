@@ -1,8 +1,9 @@
 """The results of runs, from their checkpoints, as records and as lines of a table."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from sentkit.formats.files import read_object, shown_path
@@ -51,34 +52,40 @@ def spread_of(results: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def results_of_combinations(
-    runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]
+    runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]], diverged: Collection[Path] = ()
 ) -> list[dict[str, Any]]:
     """Return the result of each combination of settings, which has these values; one is the best on
     --dev.
+
+    A combination with a diverged run, which has no checkpoint, has no scores.
     """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]
     for group, values in zip(groups, chosen, strict=True):
-        records_of_runs = [record for record in results_of(group) if "seed" in record]
+        finished = [run for run in group if run.output not in diverged]
+        diverged_seeds = [run.seed for run in group if run.output in diverged]
+        records_of_runs = [record for record in results_of(finished) if "seed" in record]
         scores_before = [record["dev_before"] for record in records_of_runs]
         mean_before = None
-        if None not in scores_before:
+        if scores_before and None not in scores_before:
             mean_before = statistics.fmean(scores_before)
         means = {
             name.removesuffix("_mean"): score for name, score in spread_of(records_of_runs).items()
         }
-        results.append(
-            {
-                "checkpoint": shown_path(str(group[0].output.parent)),
-                **values,
-                "method": records_of_runs[0]["method"],
-                "seeds": [record["seed"] for record in records_of_runs],
-                "step": [record["step"] for record in records_of_runs],
-                "dev_before": mean_before,
-                **means,
-                "dev_by_seed": [record["dev"] for record in records_of_runs],
-            }
-        )
+        result = {
+            "checkpoint": shown_path(str(group[0].output.parent)),
+            **values,
+            "method": group[0].method.name,
+            "seeds": [record["seed"] for record in records_of_runs],
+            "step": [record["step"] for record in records_of_runs],
+            "dev_before": mean_before,
+            **means,
+            "dev_by_seed": [record["dev"] for record in records_of_runs],
+        }
+        if diverged_seeds:
+            result |= dict.fromkeys(means)
+            result["diverged"] = diverged_seeds
+        results.append(result)
 
     # The first one with the highest score is the best.
     best: dict[str, Any] | None = None
@@ -119,6 +126,8 @@ def sweep_line(record: Mapping[str, Any], chosen: Mapping[str, str]) -> list[dic
         if field.endswith("_sd"):
             name = field.removesuffix("_sd")
             line[name.replace("_", " ")] = mean_with_sd(record, name)
+    if "diverged" in record:
+        line["dev"] = "diverged"
     return [line]
 
 

@@ -263,18 +263,37 @@ def test_combinations_are_in_the_order_of_the_command_line():
     assert combinations(kind, {"lr": "1", "unknown": "1,2"}) == [{}]
 
 
-def test_a_run_that_diverges_is_named(train, tmp_path):
-    """With another value, --resume keeps the finished runs and trains the others."""
-    flags = ("--set", "optimizer=adamw-bert", "--set", "beta2=0.99999")
-    stopped = train("--lr", "1e-3,1e38,1e-2", *flags, output="grid")
-    finished = without_command(tmp_path / "grid/lr=1e-3")
-    resumed = train("--lr", "1e-3,1e-4,1e-2", *flags, "--resume", output="grid")
+UNSTABLE = ("--set", "optimizer=adamw-bert", "--set", "beta2=0.99999")
 
-    assert stopped.code == 65
-    assert stopped.told[0].startswith("sentkit train: grid/lr=1e38/seed-0: ")
-    assert "NaN or infinity after step 1" in stopped.told[0]
-    advice = "  replace this value; with --resume, the command continues the other runs"
-    assert stopped.told[1] == advice
+
+def test_a_run_that_diverges_is_named_and_the_others_are_trained(train, tmp_path):
+    """With another value, --resume keeps the finished runs."""
+    swept = train("--lr", "1e-3,1e38,1e-2", *UNSTABLE, output="grid")
+    finished = without_command(tmp_path / "grid/lr=1e-3")
+    resumed = train("--lr", "1e-3,1e-4,1e-2", *UNSTABLE, "--resume", output="grid")
+
+    assert swept.code == 65
+    assert swept.told[0].startswith("sentkit train: grid/lr=1e38/seed-0: ")
+    assert "NaN or infinity after step 1" in swept.told[0]
+    assert swept.told[-2:] == [
+        "sentkit train: training: 1 of 3 runs diverged: grid/lr=1e38/seed-0",
+        "  replace these values; with --resume, the command keeps the finished runs",
+    ]
+    assert [row["lr"] for row in swept.rows] == [1e-3, 1e38, 1e-2]
+    assert [row["seeds"] for row in swept.rows] == [[0], [], [0]]
+    assert [row.get("diverged") for row in swept.rows] == [None, [0], None]
     assert resumed.code == 0, resumed.err
     assert [row["lr"] for row in resumed.rows] == [1e-3, 1e-4, 1e-2]
     assert without_command(tmp_path / "grid/lr=1e-3") == finished
+
+
+def test_a_combination_with_a_diverged_seed_has_no_score(train, tmp_path, dev):
+    """It is not the best one, although the other seed has a score."""
+    swept = train("--lr", "1e38,1e-3", *UNSTABLE, "--dev", dev, "--seed", "0,1", output="grid")
+    unstable, stable = swept.rows
+
+    assert swept.code == 65
+    assert unstable["diverged"] == [0, 1]
+    assert (unstable["dev"], unstable["dev_before"], unstable["best"]) == (None, None, False)
+    assert stable["best"]
+    assert (tmp_path / "grid/lr=1e-3/seed-1").is_dir()
