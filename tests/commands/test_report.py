@@ -1095,3 +1095,11 @@ def test_a_warning_about_clusters_names_the_test_set(sentkit, data):
 
     assert "sentkit-report-" not in result.err
     assert f"{path}: 1 of 5 rows have a zero vector" in result.err
+
+
+def test_a_device_that_is_not_there_is_one_error(sentkit, data, tiny, other):
+    result = sentkit("report", tiny, other, "--data", data, "--device", "cuda:99")
+
+    assert (result.code, result.out) == (69, b"")
+    assert 'device "cuda:99": there' in result.err
+    assert 'row "' not in result.err
