@@ -8,12 +8,6 @@ STS-B test is read once for each of these two rates. The reports stay in OUT: a 
 only missing runs, and prints the table. The column p compares each seed with the best untuned
 readout of the base, by a paired bootstrap.
 
-A second table has the orderings of the papers on STS-B test, from orderings.jsonl. Each seed of the
-higher row is compared with the same seed of the lower row. The largest p-value of the seeds is that
-of the ordering, and Holm's method corrects it for the number of orderings in the table. An ordering
-is reproduced if all seeds have a positive difference and the corrected p is below 0.05; it is
-reversed if all have a negative one; otherwise it is undecided.
-
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
       nli/triplets.jsonl, dictionary/*.jsonl and corpora/*.txt, each also as .gz
@@ -45,7 +39,6 @@ def main():
         for system in chosen:
             train_system(arguments, system)
     print_table(arguments, chosen)
-    print_orderings(arguments, {system["name"]: system for system in chosen})
 
 
 def chosen_of(systems, names):
@@ -324,96 +317,6 @@ def cells_of(report):
     test = spread([row["spearman"] for row in tests])
     p = listed(row["against"]["spearman"]["p"] for row in tests)
     return [report.parent.name, dev, test, p]
-
-
-def print_orderings(arguments, systems):
-    """A line for each ordering with vectors: at the published rate, and at the best on dev."""
-    lines = []  # the cells of each line
-    comparisons = {}  # (line, rate) -> the differences and the p-values of the seeds
-    for line in Path(__file__).with_name("orderings.jsonl").open():
-        ordering = json.loads(line)
-        higher = files_of(arguments, systems, ordering["higher"])
-        lower = files_of(arguments, systems, ordering["lower"])
-        if not any(higher) or not any(lower):
-            continue
-        for rate, (files, baselines) in enumerate(zip(higher, lower, strict=True)):
-            if files and baselines:
-                comparisons[len(lines), rate] = compare(files, baselines)
-        published = "{:.2f}, {:.2f}".format(*ordering["published"])
-        lines.append([ordering["higher"], ordering["lower"], published, ordering["source"]])
-    if not lines:
-        return
-
-    # The p-values of all comparisons are corrected together.
-    corrected_ps = holm([max(ps) for _, ps in comparisons.values()])
-    corrected = dict(zip(comparisons, corrected_ps, strict=True))
-    header = ["published lr", "p", "corrected", "here", "best lr on dev", "p", "corrected", "here"]
-    print("\n| higher | lower | published | source |", " | ".join(header), "|")
-    print("|---" * 12 + "|")
-    for number, cells in enumerate(lines):
-        for rate in (0, 1):
-            if (number, rate) in comparisons:
-                differences, ps = comparisons[number, rate]
-                cells += verdict(differences, ps, corrected[number, rate])
-            else:
-                cells += [""] * 4
-        print(f"| {' | '.join(cells)} |")
-
-
-def files_of(arguments, systems, name):
-    """Return the vectors of the seeds, at the published rate and at the best; none without a
-    report.
-    """
-    if name.startswith("base, "):
-        file = arguments.out / f"untuned-test-{name.removeprefix('base, ')}.safetensors"
-        return [[file] * arguments.seeds] * 2
-    if name not in systems:
-        return [[], []]
-    files = []
-    for report in tested(arguments, systems[name]):
-        if report is None:
-            files.append([])
-        else:
-            seeds = range(arguments.seeds)
-            files.append([report.with_name(f"seed-{seed}.safetensors") for seed in seeds])
-    return files
-
-
-def compare(higher, lower):
-    """Return the differences and the p-values of the seeds."""
-    differences = []
-    ps = []
-    for vectors, baseline in zip(higher, lower, strict=True):
-        record = json.loads(sentkit(["score", vectors, "--gold", "score", "--baseline", baseline]))
-        comparison = record["against"]["spearman"]
-        differences.append(comparison["difference"])
-        ps.append(comparison["p"])
-    return differences, ps
-
-
-def holm(ps):
-    """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and
-    so on.
-    """
-    n = len(ps)
-    corrected = [1.0] * n
-    largest = 0.0  # of the corrected values until now: none is smaller than that before it
-    for rank, index in enumerate(sorted(range(n), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (n - rank) * ps[index]))
-        corrected[index] = largest
-    return corrected
-
-
-def verdict(differences, ps, corrected):
-    """Return the mean difference, the p-values of the seeds, that of the ordering, and the
-    verdict.
-    """
-    result = "undecided"
-    if corrected < 0.05 and all(difference > 0 for difference in differences):
-        result = "reproduced"
-    elif corrected < 0.05 and all(difference <= 0 for difference in differences):
-        result = "reversed"
-    return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), result]
 
 
 def listed(ps):

@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from safetensors.numpy import load_file
 
-from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.recipe import check_widths
 from sentkit.training.settings import build
-from support import PAIRS, ROOT, TEXTS, in_jsonl, load_script, make_bert, write_rows
+from support import PAIRS, ROOT, TEXTS, in_jsonl, make_bert, write_rows
 
 EXAMPLES = ROOT / "examples"
 EXPECTED = "declares no readout|converged|directions|PRESET="  # warnings
@@ -198,13 +197,7 @@ def test_the_main_table(furnished, tmp_path, execute):
     tests = [json.loads(line)["spearman"] for line in (out / f"consert/{best}/test.jsonl").open()]
     deviation = abs(tests[0] - tests[1]) / 2**0.5
     assert lines[3][8] == f"{sum(tests) / 2:.1f} ± {deviation:.1f}"
-    higher, lower, published, _, *compared = lines[7]
-    assert (higher, lower, published) == ("consert", "base, mean-last2", "73.97, 48.18")
-    score = ["sentkit", "score", out / "untuned-test-mean-last2.safetensors", "--gold", "score"]
-    untuned = json.loads(execute(score, furnished).stdout)["spearman"]
-    assert compared[4] == f"{sum(tests) / 2 - untuned:+.1f}"
-    assert compared[7] == "undecided"  # with six pairs
-    assert len(lines) == 8
+    assert len(lines) == 4
     times_after_first = {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")}
     second = execute([*command, *settings], furnished)
     assert second.stdout == first.stdout
@@ -221,39 +214,6 @@ def test_the_settings_of_the_rows_of_the_main_table():
         kind = METHODS[row["method"]].load()
         settings = [value for flag, value in flags if flag == "--set"]
         check_widths(build(kind.Settings, kind.presets, preset, settings), 256)
-
-
-def test_the_orderings_are_corrected_for_their_number():
-    """Holm: .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none is smaller than that before it."""
-    table = load_script(EXAMPLES / "main_table.py")
-
-    assert table.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert table.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
-    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.03) == [
-        "+1.5",
-        ".010, .002",
-        ".030",
-        "reproduced",
-    ]
-    assert table.verdict([-1.0, -2.0], [0.01, 0.002], 0.03)[-1] == "reversed"
-    assert table.verdict([1.0, 2.0], [0.01, 0.002], 0.06)[-1] == "undecided"
-    assert table.verdict([-1.0, 2.0], [0.01, 0.002], 0.03)[-1] == "undecided"
-
-
-def test_the_orderings_of_the_main_table():
-    names = {json.loads(line)["name"] for line in (EXAMPLES / "main_table.jsonl").open()}
-    names |= {f"base, {readout}" for readout in ("cls", "mean", "mean-last2")}
-    for line in (EXAMPLES / "orderings.jsonl").open():
-        row = json.loads(line)
-        paper, _, table = row["source"].lower().replace("+", "-plus").partition(", table ")
-        values = {
-            value["value"]
-            for value in published()
-            if (value["paper"], value["table"], value["task"]) == (paper, table, "STS-B")
-        }
-        assert {row["higher"], row["lower"]} <= names
-        assert set(row["published"]) <= values
-        assert row["published"][0] > row["published"][1]
 
 
 def test_back_translation_makes_pairs(furnished, execute, fsmt, t5, tmp_path):

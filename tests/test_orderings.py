@@ -164,3 +164,18 @@ def test_an_undefined_value_is_no_finished_run(tmp_path):
         ordering = {"paper": "pairsupcon", "table": "1", "higher": name}
         finished = orderings.finished_row(options, ordering, "higher")
         assert (finished is None) == (value is None)
+
+
+def test_the_orderings_are_corrected_for_their_number():
+    """Holm: .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none is smaller than that before it."""
+    assert orderings.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert orderings.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
+    assert orderings.verdict([1.0, 2.0], [0.01, 0.002], 0.03) == [
+        "+1.5",
+        ".010, .002",
+        ".030",
+        "reproduced",
+    ]
+    assert orderings.verdict([-1.0, -2.0], [0.01, 0.002], 0.03)[-1] == "reversed"
+    assert orderings.verdict([1.0, 2.0], [0.01, 0.002], 0.06)[-1] == "undecided"
+    assert orderings.verdict([-1.0, 2.0], [0.01, 0.002], 0.03)[-1] == "undecided"

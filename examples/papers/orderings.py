@@ -27,8 +27,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent))
-from main_table import holm, verdict
 from running import FailedError, sentkit
 from systems import PAPERS
 
@@ -210,6 +208,35 @@ def print_table(options, comparisons):
         cells += verdict(comparison.differences, comparison.ps, corrected_p)
         cells.append(str(len(comparison.differences)))
         print(f"| {' | '.join(cells)} |")
+
+
+def holm(ps):
+    """Return p-values corrected for their number n: the smallest times n, the next times n - 1, and
+    so on.
+    """
+    n = len(ps)
+    corrected = [1.0] * n
+    largest = 0.0  # of the corrected values until now: none is smaller than that before it
+    for rank, index in enumerate(sorted(range(n), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (n - rank) * ps[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def verdict(differences, ps, corrected):
+    """Return the mean difference, the p-values of the seeds, that of the ordering, and the
+    verdict.
+    """
+    result = "undecided"
+    if corrected < 0.05 and all(difference > 0 for difference in differences):
+        result = "reproduced"
+    elif corrected < 0.05 and all(difference <= 0 for difference in differences):
+        result = "reversed"
+    return [f"{statistics.fmean(differences):+.1f}", listed(ps), listed([corrected]), result]
+
+
+def listed(ps):
+    return ", ".join(f"{p:.3f}".lstrip("0") for p in ps)
 
 
 if __name__ == "__main__":
