@@ -2,6 +2,8 @@
 
 python tests/benchmarks/busy.py TEXTS.txt[.gz] MODEL METHOD LENGTH PRECISION THREADS [first]
 
+METHOD is one of `sentkit train`, or sentence-transformers for SimCSE by its trainer, which needs
+`pip install accelerate datasets`.
 With `first`, the process gets real-time priority after its first steps, for a few seconds: other
 work on the machine waits. The system must allow it.
 """
@@ -18,6 +20,7 @@ from sentkit.process import limit_threads
 BATCH = 64
 STEPS = 12
 WARM = 3  # uncounted steps
+PEER = "sentence-transformers"
 
 
 def raise_priority():
@@ -31,23 +34,26 @@ def main():
     import torch
     from timing import read_texts, write_texts
 
-    from training import trainer_of
+    from training import train_theirs, trainer_of
 
     torch.set_num_threads(int(threads))
     texts = read_texts(path, BATCH * STEPS)
     settings = [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
     times = []
 
-    def mark(_):
+    def mark(*_):
         if len(times) == WARM and first:
             raise_priority()
         times.append((time.perf_counter(), time.process_time()))
 
-    with TemporaryDirectory() as temporary:
-        rows = write_texts(Path(temporary) / "texts.txt", texts)
-        trainer = trainer_of(model, method, rows, Path(temporary), settings)
-        trainer.reporter.step = mark
-        trainer.train()
+    if method == PEER:
+        train_theirs(model, texts, precision, int(length), mark)
+    else:
+        with TemporaryDirectory() as temporary:
+            rows = write_texts(Path(temporary) / "texts.txt", texts)
+            trainer = trainer_of(model, method, rows, Path(temporary), settings)
+            trainer.reporter.step = mark
+            trainer.train()
     times = times[WARM:]
     elapsed = [end[0] - start[0] for start, end in pairwise(times)]
     cpu = times[-1][1] - times[0][1]

@@ -4,14 +4,14 @@ CPU seconds of one thread, and elapsed seconds of two threads. Each runtime and 
 own process.
 
 python tests/benchmarks/runtimes.py TEST.jsonl [DEV.jsonl FOLDER]
-python tests/benchmarks/runtimes.py TEST.jsonl --families [MPNET]
+python tests/benchmarks/runtimes.py TEST.jsonl --families
 
 TEST and DEV have text_a, text_b and score, as the parts of STS-B. Without FOLDER, only sentkit is
 measured. FOLDER gets an environment with the other runtimes, which uses the packages of this
 interpreter too, and the exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on
-the first 300 sentences of DEV. With --families, sentkit is beside sentence-transformers:
-all-mpnet-base-v2 in the folder MPNET, and models of other families with random weights and nano's
-tokenizer. ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
+the first 300 sentences of DEV. With --families, sentkit is beside sentence-transformers, with
+models of other families that have random weights and nano's tokenizer.
+ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
 """
 
 import json
@@ -105,6 +105,7 @@ def write_families(transformers, folder):
     }
     t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
     for name, kind, sizes in (
+        ("MPNet base", "MPNet", base | {"max_position_embeddings": 514}),
         ("ModernBERT base", "ModernBert", shape),
         ("ALBERT base", "Albert", base),
         ("DeBERTa-v2 small", "DebertaV2", {"num_hidden_layers": 6, **small, **relative}),
@@ -122,7 +123,7 @@ def write_families(transformers, folder):
         yield str(declare_modules(folder / name, mode, config.hidden_size))
 
 
-def compare_families(test, folders):
+def compare_families(test):
     """Print the speed of one thread as a multiple of sentence-transformers in the same
     precision.
     """
@@ -134,7 +135,7 @@ def compare_families(test, folders):
     rows = []
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
-        for folder in (*folders, *write_families(transformers, Path(temporary))):
+        for folder in write_families(transformers, Path(temporary)):
             ways = ways_of(1, [test, FAMILIES, folder])
             seconds = measure(ways, texts)
             vectors = {name: way.vectors(texts) for name, way in ways.items()}
@@ -235,7 +236,7 @@ def main():
     paths = sys.argv[1:]
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if FAMILIES in paths:
-        compare_families(paths[0], paths[2:])
+        compare_families(paths[0])
         return
     if len(paths) > 1:
         in_environment(Path(paths[2]))

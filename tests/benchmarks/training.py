@@ -74,6 +74,12 @@ def ours(rows, precision, length):
 
 
 def theirs(texts, precision, length):
+    times = []
+    train_theirs(MODEL, texts, precision, length, lambda: times.append(time.process_time()))
+    return seconds_of_step(times)
+
+
+def train_theirs(checkpoint, texts, precision, length, at_end_of_step):
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
@@ -81,15 +87,13 @@ def theirs(texts, precision, length):
     from sentence_transformers.models import Dense, Pooling, Transformer
     from transformers import TrainerCallback
 
-    times = []
-
     class Tick(TrainerCallback):
         def on_step_end(self, *_, **__):
-            times.append(time.process_time())
+            at_end_of_step()
 
-    folder = str(read_checkpoint(MODEL).transformer_folder)
-    body = Transformer(folder, max_seq_length=length)
-    width = body.get_word_embedding_dimension()
+    folder = str(read_checkpoint(checkpoint).transformer_folder)
+    body = Transformer(folder, max_seq_length=length, model_kwargs={"dtype": torch.float32})
+    width = body.get_embedding_dimension()
     head = Dense(width, width, activation_function=torch.nn.Tanh())
     model = SentenceTransformer(modules=[body, Pooling(width, "cls"), head], device="cpu")
     rows = Dataset.from_dict({"anchor": texts, "positive": texts})
@@ -109,7 +113,6 @@ def theirs(texts, precision, length):
         SentenceTransformerTrainer(
             model, arguments, rows, loss=MultipleNegativesRankingLoss(model), callbacks=[Tick()]
         ).train()
-    return seconds_of_step(times)
 
 
 def padding_factor(corpus):
