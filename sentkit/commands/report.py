@@ -207,10 +207,6 @@ def report(
     check_all_paths(console, rows, tests, output, results, [path for path, _ in training], style)
 
     # The values of all rows.
-    if device.startswith("cuda"):
-        from sentkit.model.transformer.device import pick_device
-
-        pick_device(device)  # one error for all rows
     models = find_models(rows, device=device, precision=precision)
     console.warn(*(f"not used: {path}" for path in unused_paths))
     console.warn(*tables.unaveraged(tests))

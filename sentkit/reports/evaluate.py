@@ -198,6 +198,10 @@ def find_baseline(rows: Sequence[Row], name: str) -> Row:
 
 def find_models(rows: Sequence[Row], **machine: str) -> Models:
     """Functions that find the models of all checkpoints, which are found once as a check."""
+    if machine["device"].startswith("cuda"):
+        from sentkit.model.transformer.device import pick_device  # which imports torch
+
+        pick_device(machine["device"])  # one error for all rows
     models: Models = []
     for row in rows:
         for name, transform in zip(row.models, row.transforms, strict=True):
