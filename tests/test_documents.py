@@ -69,9 +69,13 @@ PAIRS = [
 
 
 def write_encoder(folder, **sizes):
-    """An encoder with few tokens."""
+    """An encoder with few tokens, and always the same weights: some others learn nothing from
+    the few texts of a document, which `train` warns about.
+    """
+    import torch
     import transformers
 
+    torch.manual_seed(4)
     vocabulary = write_small_tokenizer(folder)
     config = transformers.BertConfig(**SMALL | {"vocab_size": vocabulary} | sizes)
     transformers.BertModel(config).save_pretrained(folder)
