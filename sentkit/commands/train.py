@@ -68,8 +68,7 @@ def train(
             metavar="NAME=VALUE",
             autocompletion=completion.settings_of_method,
             help="Change a setting; repeatable. Of equal names, the last value is used; flags such "
-            "as --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value; one "
-            "that diverges does not stop the others.",
+            "as --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.",
         ),
     ] = None,
     preset: Annotated[
