@@ -170,21 +170,23 @@ def untuned(arguments):
     """
     report = arguments.out / "untuned.json"
     if not report.exists():
-        scores = {}
-        for split in ("dev", "test"):
-            for readout in READOUTS:
-                file = arguments.out / f"untuned-{split}-{readout}.safetensors"
-                command = ["encode", stsb(arguments, split), "-m", arguments.base]
-                command += ["--precision", "fp32", "--readout", readout]
-                sentkit([*command, "-o", file, "-f", "-q"])
-                [line] = sentkit(["score", file, "--gold", "score"]).splitlines()
-                scores[readout, split] = json.loads(line)["spearman"]
-        best = max(READOUTS, key=lambda readout: scores[readout, "dev"])
-        record = {"readout": best, "dev": scores[best, "dev"], "test": scores[best, "test"]}
-        report.write_text(
-            json.dumps(record | {"file": f"{arguments.out}/untuned-test-{best}.safetensors"})
-        )
+        dev_scores = {
+            readout: score_untuned(arguments, "dev", readout)[0] for readout in READOUTS
+        }
+        best = max(dev_scores, key=dev_scores.get)
+        test_score, file = score_untuned(arguments, "test", best)
+        record = {"readout": best, "dev": dev_scores[best], "test": test_score, "file": str(file)}
+        report.write_text(json.dumps(record))
     return json.loads(report.read_text())
+
+
+def score_untuned(arguments, split, readout):
+    """Return the score of the base on a part of STS-B, and the file of its vectors."""
+    file = arguments.out / f"untuned-{split}-{readout}.safetensors"
+    command = ["encode", stsb(arguments, split), "-m", arguments.base, "--precision", "fp32"]
+    sentkit([*command, "--readout", readout, "-o", file, "-f", "-q"])
+    [line] = sentkit(["score", file, "--gold", "score"]).splitlines()
+    return json.loads(line)["spearman"], file
 
 
 def rows_of(arguments, kind, count):

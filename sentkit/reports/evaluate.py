@@ -198,10 +198,6 @@ def find_baseline(rows: Sequence[Row], name: str) -> Row:
 
 def find_models(rows: Sequence[Row], **machine: str) -> Models:
     """Functions that find the models of all checkpoints, which are found once as a check."""
-    if machine["device"].startswith("cuda"):
-        from sentkit.model.transformer.device import pick_device  # which imports torch
-
-        pick_device(machine["device"])  # one error for all rows
     models: Models = []
     for row in rows:
         for name, transform in zip(row.models, row.transforms, strict=True):
@@ -217,6 +213,11 @@ def find_models(rows: Sequence[Row], **machine: str) -> Models:
             readout_count = len(find(None).readouts)
             if readout_count > 1:
                 raise UsageError(f'row "{row.label}": expected one readout, found {readout_count}')
+    if machine["device"].startswith("cuda"):
+        # All models are transformers: the others have refused this device.
+        from sentkit.model.transformer.device import pick_device
+
+        pick_device(machine["device"])  # one error for all rows
     return models
 
 

@@ -1103,3 +1103,10 @@ def test_a_device_that_is_not_there_is_one_error(sentkit, data, tiny, other):
     assert (result.code, result.out) == (69, b"")
     assert 'device "cuda:99": there' in result.err
     assert 'row "' not in result.err
+
+
+def test_a_static_model_refuses_a_gpu(sentkit, data):
+    result = sentkit("report", "static", "--data", data, "--device", "cuda:99")
+
+    assert (result.code, result.out) == (2, b"")
+    assert "--device cuda:99: a static model runs on the CPU" in result.err

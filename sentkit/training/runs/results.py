@@ -57,7 +57,8 @@ def results_of_combinations(
     """Return the result of each combination of settings, which has these values; one is the best on
     --dev.
 
-    A combination with a diverged run, which has no checkpoint, has no scores.
+    Without the checkpoint of a diverged run, a combination has no mean scores: those of its other
+    seeds alone would be too high.
     """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]

@@ -1,6 +1,7 @@
 """Several values of a setting: a run for each combination and seed, and one table."""
 
 import contextlib
+import json
 import shlex
 from dataclasses import fields
 
@@ -10,8 +11,10 @@ from commands.train.records import record_of
 from sentkit.console import StepProgress
 from sentkit.errors import UsageError
 from sentkit.process import Stopped
-from sentkit.training.catalogue import METHODS
+from sentkit.training.catalogue import METHODS, load
 from sentkit.training.loop.trainer import Trainer
+from sentkit.training.run import Run
+from sentkit.training.runs.results import results_of_combinations, sweep_line
 from sentkit.training.settings import combinations
 from support import TEXTS, in_jsonl, without_command
 
@@ -287,8 +290,7 @@ def test_a_run_that_diverges_is_named_and_the_others_are_trained(train, tmp_path
     assert without_command(tmp_path / "grid/lr=1e-3") == finished
 
 
-def test_a_combination_with_a_diverged_seed_has_no_score(train, tmp_path, dev):
-    """It is not the best one, although the other seed has a score."""
+def test_a_combination_without_a_finished_run_has_no_score(train, tmp_path, dev):
     swept = train("--lr", "1e38,1e-3", *UNSTABLE, "--dev", dev, "--seed", "0,1", output="grid")
     unstable, stable = swept.rows
 
@@ -297,3 +299,29 @@ def test_a_combination_with_a_diverged_seed_has_no_score(train, tmp_path, dev):
     assert (unstable["dev"], unstable["dev_before"], unstable["best"]) == (None, None, False)
     assert stable["best"]
     assert (tmp_path / "grid/lr=1e-3/seed-1").is_dir()
+
+
+def test_a_combination_with_a_diverged_seed_has_no_score(tmp_path):
+    """It is not the best one, although its other seed has the highest score."""
+    method = load("simcse")
+    settings = method.method_class.Settings()
+    runs = [
+        Run(method=method, settings=settings, seed=seed, root=tmp_path, several=True, chosen=chosen)
+        for chosen in ({"lr": "1"}, {"lr": "2"})
+        for seed in (0, 1)
+    ]
+    diverged = [runs[1].output]
+    for run, score in zip(runs, (90.0, None, 70.0, 80.0), strict=True):
+        if score is not None:
+            run.output.mkdir(parents=True)
+            scores = {"step": 3, "dev_before": 60.0, "dev": score}
+            (run.output / "sentkit.json").write_text(json.dumps(scores))
+    unstable, stable = results_of_combinations(runs, [{"lr": 1.0}, {"lr": 2.0}], diverged)
+
+    assert (unstable["seeds"], unstable["diverged"]) == ([0], [1])
+    assert (unstable["dev"], unstable["dev_sd"], unstable["best"]) == (None, None, False)
+    assert unstable["dev_by_seed"] == [90.0]
+    assert (stable["dev"], stable["best"]) == (75.0, True)
+    assert "diverged" not in stable
+    assert sweep_line(unstable, {"lr": "1"})[0]["dev"] == "diverged"
+    assert sweep_line(stable, {"lr": "2"})[0]["dev"] == "75.00 (7.07)"
