@@ -41,14 +41,17 @@ def ours(method, texts, path, model):
 
 def theirs(path, model):
     """The step of sentence-transformers, with loaded model and tokenized rows."""
+    import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
     from sentence_transformers.models import Pooling, Transformer
 
     body = Transformer(
-        str(read_checkpoint(model).transformer_folder), max_seq_length=LENGTH["contrast"]
+        str(read_checkpoint(model).transformer_folder),
+        max_seq_length=LENGTH["contrast"],
+        model_kwargs={"dtype": torch.float32},  # the files of a checkpoint can have float16
     )
-    pooling = Pooling(body.get_word_embedding_dimension(), "mean")
+    pooling = Pooling(body.get_embedding_dimension(), "mean")
     encoder = SentenceTransformer(modules=[body, pooling], device="cpu").train()
     loss = CachedMultipleNegativesRankingLoss(encoder, scale=20.0, mini_batch_size=TEXTS)
     rows = map(json.loads, path.read_text().splitlines())
