@@ -25,7 +25,6 @@ from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
-from sentkit.formats.files import shown_path
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
@@ -348,6 +347,8 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
 
 def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DataError:
     """The error of a sweep of which some runs have no result, for its end."""
+    from sentkit.formats.files import shown_path
+
     names = ", ".join(shown_path(str(path)) for path in diverged)
     return DataError(
         f"{len(diverged)} of {len(runs)} runs diverged: {names}",
