@@ -170,9 +170,7 @@ def untuned(arguments):
     """
     report = arguments.out / "untuned.json"
     if not report.exists():
-        dev_scores = {
-            readout: score_untuned(arguments, "dev", readout)[0] for readout in READOUTS
-        }
+        dev_scores = {readout: score_untuned(arguments, "dev", readout)[0] for readout in READOUTS}
         best = max(dev_scores, key=dev_scores.get)
         test_score, file = score_untuned(arguments, "test", best)
         record = {"readout": best, "dev": dev_scores[best], "test": test_score, "file": str(file)}
