@@ -216,7 +216,7 @@ def holm(ps):
     """
     n = len(ps)
     corrected = [1.0] * n
-    largest = 0.0  # of the corrected values until now: none is smaller than that before it
+    largest = 0.0  # of the corrected values until now: they do not decrease
     for rank, index in enumerate(sorted(range(n), key=ps.__getitem__)):
         largest = max(largest, min(1.0, (n - rank) * ps[index]))
         corrected[index] = largest

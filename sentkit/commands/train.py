@@ -269,12 +269,11 @@ def train(
         with opened as inputs:
             watch_rows(console, inputs)
             outcome = perform(runs, inputs)
-            diverged = [run.output for run in outcome.diverged]
             if outcome.is_first_process:
                 progress.done()
-                print_results(runs, kind.Settings, diverged)
-                if diverged:
-                    raise error_of_diverged(runs, diverged)
+                print_results(runs, kind.Settings, outcome.diverged)
+                if outcome.diverged:
+                    raise error_of_diverged(runs, outcome.diverged)
 
 
 def settings_of_flags(

@@ -58,7 +58,7 @@ class Outcome:
     """What a command needs to print its results."""
 
     is_first_process: bool  # which prints them
-    diverged: list[Run]  # of a sweep
+    diverged: list[Path]  # the outputs of runs of a sweep, which were not written
 
 
 def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
@@ -76,7 +76,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
             for group in groups:
                 with lock_rows(group[0]):
                     with_settled_settings(group, open_given(group[0]))
-        diverged: list[Run] = []
+        diverged: list[Path] = []
         for index, group in enumerate(groups):
             later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
             diverged += perform_group(group, inputs, later_runs)
@@ -124,10 +124,10 @@ def with_settled_settings(group: Sequence[Run], base: Base) -> tuple[list[Run], 
 
 def perform_group(
     group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run] = ()
-) -> list[Run]:
+) -> list[Path]:
     """Train the runs that read the same base and rows. The later runs are those of other groups.
 
-    Return the runs of a sweep that diverged; its other runs continue.
+    Return the outputs of the runs of a sweep that diverged. Its other runs continue.
     """
     with lock_rows(group[0]):
         base = open_given(group[0])
@@ -167,7 +167,7 @@ def perform_group(
         recorded: dict[str, Any] = {}
         if run.processes.is_first:
             recorded = command_record(run.words, run.inputs, base.checkpoint)
-        diverged: list[Run] = []
+        diverged: list[Path] = []
         for index, run in enumerate(group):
             if run.chosen:
                 run.reporter.say(f"run {run.output}")
@@ -176,15 +176,14 @@ def perform_group(
             ]
             later_work = sum(work_of(later, len(corpus)) for later in unfinished)
             run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
-            run = replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded)
             try:
-                train(run)
+                train(replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded))
             except DivergedError as error:
                 if not run.chosen:
                     raise
                 if run.processes.is_first:
                     run.reporter.error(str(error))
-                diverged.append(run)
+                diverged.append(run.output)
         return diverged
 
 

@@ -57,8 +57,8 @@ def results_of_combinations(
     """Return the result of each combination of settings, which has these values; one is the best on
     --dev.
 
-    Without the checkpoint of a diverged run, a combination has no mean scores: those of its other
-    seeds alone would be too high.
+    A combination with a diverged run, which has no checkpoint, has no mean scores: those of the
+    other seeds would leave the worst one out.
     """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]
