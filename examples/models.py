@@ -1,9 +1,10 @@
-"""Compares small models on pairs, clusters, classification and retrieval, and their speed and size.
+"""Compare small models on pairs, clusters, classification and retrieval, and their speed and size.
 
-Usage: python examples/models.py DATA OUT [NAME=]MODEL...
-    DATA   folder of test sets, as `sentkit report` reads it, with dictionary/wordnet2024.jsonl.gz
-    OUT    keeps the results; a second call computes only the results that are missing
-    MODEL  a model as for `sentkit encode -m`; the others are compared with the first one
+    python examples/models.py DATA OUT [NAME=]MODEL...
+
+DATA is a folder of test sets, as `sentkit report` reads it, with dictionary/wordnet2024.jsonl.gz.
+OUT keeps the results: a second call computes only the results that are missing. MODEL is a model as
+for `sentkit encode -m`. The others are compared with the first one.
 
 The retrieval tests are made here. `definitions` finds the words of a definition among the entries
 of every fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the
@@ -11,6 +12,7 @@ paraphrase of a sentence of MRPC among all second sentences. `docstrings` finds 
 function or class by the first line of its docstring, in the installed packages of PACKAGES.
 """
 
+import argparse
 import ast
 import json
 import os
@@ -129,7 +131,18 @@ def speed_and_size(model: str, texts: list[str]) -> tuple[float, float]:
     return len(texts) / min(seconds), size / 1e6
 
 
-def main(data: Path, out: Path, *models: str) -> None:
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("data", type=Path, metavar="DATA")
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("models", nargs="+", metavar="[NAME=]MODEL")
+    parser.add_argument("--suites", default=SUITES, help=f"default: {SUITES}")
+    return parser.parse_args(words)
+
+
+def main(data: Path, out: Path, models: list[str], suites: str) -> None:
     folder = out / "data"
     write_retrieval(data, folder / "retrieval")
     for suite in ("sts", "clustering", "senteval"):
@@ -143,9 +156,10 @@ def main(data: Path, out: Path, *models: str) -> None:
             named.append((Path(model).name, model))
     first_name, _ = named[0]
     command = ["sentkit", "report", *(f"{name}={model}" for name, model in named)]
-    command += ["--data", str(folder), "--suites", SUITES, "--results", str(out / "results")]
-    command += ["--baseline", first_name, "--head", "logreg"]
-    command += ["--precision", "fp32", "--format", "markdown"]
+    command += ["--data", str(folder), "--suites", suites, "--results", str(out / "results")]
+    command += ["--baseline", first_name, "--precision", "fp32", "--format", "markdown"]
+    if "senteval" in suites.split(","):
+        command += ["--head", "logreg"]
     subprocess.run(command, check=True)
     questions = lines(str(data / "clustering/stackoverflow.jsonl"))
     texts = [json.loads(line)["text"] for line in questions[:4000]]
@@ -156,4 +170,5 @@ def main(data: Path, out: Path, *models: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    arguments = parse(sys.argv[1:])
+    main(arguments.data, arguments.out, arguments.models, arguments.suites)
