@@ -345,15 +345,15 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
 
 
 def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DataError:
-    """The error of a sweep of which some runs have no result, for its end."""
+    """The error at the end of several runs, of which some have no result."""
     from sentkit.formats.files import shown_path
 
     names = ", ".join(shown_path(str(path)) for path in diverged)
-    return DataError(
-        f"{len(diverged)} of {len(runs)} runs diverged: {names}",
-        source="training",
-        advice="replace these values; with --resume, the command keeps the finished runs",
-    )
+    problem = f"{len(diverged)} of {len(runs)} runs diverged: {names}"
+    advice = "a lower --lr or another --seed can help"
+    if runs[0].chosen:
+        advice = "replace these values; with --resume, the command keeps the finished runs"
+    return DataError(problem, source="training", advice=advice)
 
 
 def print_results(
@@ -376,7 +376,7 @@ def print_results(
     as_table = output.on_terminal
     with output.open() as file:
         if not runs[0].chosen:
-            show(results_of(runs), result_line, file, as_table=as_table, labels=["checkpoint"])
+            show(results_of(runs, diverged), result_line, file, as_table=as_table, labels=["checkpoint"])
             return
         # The settings of each combination: as they were typed for a table, as values for JSON.
         combinations = [chosen for chosen, _ in groupby(run.chosen for run in runs)]

@@ -58,7 +58,7 @@ class Outcome:
     """What a command needs to print its results."""
 
     is_first_process: bool  # which prints them
-    diverged: list[Path]  # the outputs of runs of a sweep, which were not written
+    diverged: list[Path]  # the outputs of those of several runs that were not written
 
 
 def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
@@ -127,7 +127,7 @@ def perform_group(
 ) -> list[Path]:
     """Train the runs that read the same base and rows. The later runs are those of other groups.
 
-    Return the outputs of the runs of a sweep that diverged. Its other runs continue.
+    Return the outputs of those of several runs that diverged. The others continue.
     """
     with lock_rows(group[0]):
         base = open_given(group[0])
@@ -179,7 +179,7 @@ def perform_group(
             try:
                 train(replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded))
             except DivergedError as error:
-                if not run.chosen:
+                if not run.several:
                     raise
                 if run.processes.is_first:
                     run.reporter.error(str(error))

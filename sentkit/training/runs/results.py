@@ -12,12 +12,17 @@ from sentkit.training.run import Run
 RESULTS = ("method", "readout", "step", "dev_before", "dev")
 
 
-def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def results_of(runs: Sequence[Run], diverged: Collection[Path] = ()) -> list[dict[str, Any]]:
     """Return the result of each run and, for several seeds, the mean and sample standard
     deviation.
+
+    A diverged run has no checkpoint and no result. The mean is then left out, too: that of the
+    other seeds would leave the worst one out.
     """
     results: list[dict[str, Any]] = []
     for run in runs:
+        if run.output in diverged:
+            continue
         declaration = read_object(run.output / "sentkit.json")
         result: dict[str, Any] = {"checkpoint": shown_path(str(run.output)), "seed": run.seed}
         for name in RESULTS:
@@ -25,7 +30,7 @@ def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         if "test" in declaration:
             result["test"] = declaration["test"]
         results.append(result)
-    if len(results) > 1:
+    if len(results) > 1 and not diverged:
         spread = {name: value for name, value in spread_of(results).items() if value is not None}
         if spread:
             seeds = [run.seed for run in runs]
@@ -57,15 +62,13 @@ def results_of_combinations(
     """Return the result of each combination of settings, which has these values; one is the best on
     --dev.
 
-    A combination with a diverged run, which has no checkpoint, has no mean scores: those of the
-    other seeds would leave the worst one out.
+    A combination with a diverged run has no mean scores, as in `results_of`.
     """
     results: list[dict[str, Any]] = []
     groups = [list(group) for _, group in groupby(runs, lambda run: run.chosen)]
     for group, values in zip(groups, chosen, strict=True):
-        finished = [run for run in group if run.output not in diverged]
         diverged_seeds = [run.seed for run in group if run.output in diverged]
-        records_of_runs = [record for record in results_of(finished) if "seed" in record]
+        records_of_runs = [record for record in results_of(group, diverged) if "seed" in record]
         scores_before = [record["dev_before"] for record in records_of_runs]
         mean_before = None
         if scores_before and None not in scores_before:

@@ -14,7 +14,7 @@ from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS, load
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.run import Run
-from sentkit.training.runs.results import results_of_combinations, sweep_line
+from sentkit.training.runs.results import results_of, results_of_combinations, sweep_line
 from sentkit.training.settings import combinations
 from support import TEXTS, in_jsonl, without_command
 
@@ -288,6 +288,36 @@ def test_a_run_that_diverges_is_named_and_the_others_are_trained(train, tmp_path
     assert resumed.code == 0, resumed.err
     assert [row["lr"] for row in resumed.rows] == [1e-3, 1e-4, 1e-2]
     assert without_command(tmp_path / "grid/lr=1e-3") == finished
+
+
+def test_all_seeds_are_trained_and_those_that_diverge_are_named(train):
+    made = train("--lr", "1e38", *UNSTABLE, "--seed", "0,1", output="seeds")
+
+    assert made.code == 65
+    assert made.rows == []
+    names = [line.split(": ")[1] for line in made.told if "NaN or infinity" in line]
+    assert names == ["seeds/seed-0", "seeds/seed-1"]
+    assert made.told[-2:] == [
+        "sentkit train: training: 2 of 2 runs diverged: seeds/seed-0, seeds/seed-1",
+        "  a lower --lr or another --seed can help",
+    ]
+
+
+def test_seeds_have_no_mean_if_one_diverged(tmp_path):
+    method = load("simcse")
+    settings = method.method_class.Settings()
+    runs = [
+        Run(method=method, settings=settings, seed=seed, root=tmp_path, several=True)
+        for seed in (0, 1, 2)
+    ]
+    for run, score in zip(runs, (90.0, 70.0, 80.0), strict=True):
+        run.output.mkdir(parents=True)
+        (run.output / "sentkit.json").write_text(json.dumps({"step": 3, "dev": score}))
+    *_, mean = results_of(runs)
+    without_mean = results_of(runs, diverged=[runs[1].output])
+
+    assert mean["dev_mean"] == 80.0
+    assert [(record["seed"], record["dev"]) for record in without_mean] == [(0, 90.0), (2, 80.0)]
 
 
 def test_a_combination_without_a_finished_run_has_no_score(train, tmp_path, dev):
