@@ -376,7 +376,8 @@ def print_results(
     as_table = output.on_terminal
     with output.open() as file:
         if not runs[0].chosen:
-            show(results_of(runs, diverged), result_line, file, as_table=as_table, labels=["checkpoint"])
+            results = results_of(runs, diverged)
+            show(results, result_line, file, as_table=as_table, labels=["checkpoint"])
             return
         # The settings of each combination: as they were typed for a table, as values for JSON.
         combinations = [chosen for chosen, _ in groupby(run.chosen for run in runs)]

@@ -37,7 +37,10 @@ SUM = dist.ReduceOp.SUM
 MAX = dist.ReduceOp.MAX
 M_TRIM_THRESHOLD = -1  # of malloc.h
 M_MMAP_THRESHOLD = -3
-PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
+# Timeouts of the other processes: in a step, which can begin with an evaluation, and where they
+# wait until the first process has tokenized all rows or written the checkpoint.
+PATIENCE = timedelta(minutes=30)
+PATIENCE_OF_WAIT = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Processes:
     rank: int = 0
     world: int = 1
     device: torch.device = CPU
+    waiting: dist.ProcessGroup | None = None  # the group of `wait`, with a longer timeout
 
     @property
     def is_first(self) -> bool:
@@ -138,8 +142,10 @@ class Processes:
         return on_host, on_device
 
     def wait(self) -> None:
+        """Return when all processes are here."""
         if self.world > 1:
-            self.any([True])
+            with process_errors():
+                dist.all_reduce(torch.zeros(1), SUM, group=self.waiting)
 
 
 @contextmanager
@@ -171,10 +177,11 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         backend = "cpu:gloo,cuda:nccl"
     try:
         dist.init_process_group(backend, timeout=PATIENCE)
+        waiting = dist.new_group(backend="gloo", timeout=PATIENCE_OF_WAIT)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(f"the processes cannot connect: {error}") from error
     try:
-        yield Processes(rank, world, device)
+        yield Processes(rank, world, device, waiting)
     except SentkitError as error:
         error.after_connection = True
         raise

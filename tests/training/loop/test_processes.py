@@ -1,5 +1,7 @@
 """Several processes: which GPU and which connection each has, and the negatives of its anchors."""
 
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -65,6 +67,7 @@ def gpus(monkeypatch):
         monkeypatch.setattr(torch.cuda, "set_device", calls.append)
         monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
         monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: calls.append(backend))
+        monkeypatch.setattr(dist, "new_group", lambda **_: None)
         monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("end"))
         return calls
 
@@ -77,6 +80,26 @@ def test_each_process_has_its_gpu_and_nccl_and_numbers_of_the_host_pass_through_
         assert (processes.rank, processes.world, str(processes.device)) == (1, 2, "cuda:1")
 
     assert calls == [torch.device("cuda:1"), "cpu:gloo,cuda:nccl", "end"]
+
+
+def test_processes_wait_longer_for_the_rows_than_for_a_step(gpus, monkeypatch):
+    """The first process tokenizes all rows, which can take hours."""
+    gpus(2)
+    timeouts = {}
+    groups = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, timeout: timeouts.update(step=timeout)
+    )
+    monkeypatch.setattr(
+        dist, "new_group", lambda backend, timeout: timeouts.update(wait=timeout) or "waiting"
+    )
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, group: groups.append(group))
+    with open_processes(CUDA) as processes:
+        processes.wait()
+
+    assert timeouts["step"] < timedelta(hours=1)
+    assert timeouts["wait"] >= timedelta(hours=12)
+    assert groups == ["waiting"]
 
 
 def test_a_process_without_a_gpu_is_unavailable(gpus):
