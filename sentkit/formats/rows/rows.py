@@ -167,16 +167,25 @@ class Rejects:
         """Add the rejects of a block of the input, which has its file in memory.
 
         They are not written again if they are in `earlier`, the content of the file when the
-        command began.
+        command began. If it ends with the beginning of these lines, as after a full disk, the rest
+        is written.
         """
         self.count += rejects.count
         self.first_error = self.first_error or rejects.first_error
         if self.file is None or not isinstance(rejects.file, BytesIO):
             return
         lines_of_block = rejects.file.getvalue()
-        if lines_of_block not in earlier:
-            self.file.write(lines_of_block)
-            self.file.flush()
+        if lines_of_block in earlier:
+            return
+        first_line, end_of_line, _ = lines_of_block.partition(b"\n")
+        start = earlier.rfind(first_line + end_of_line)
+        if start < 0:  # the last line of the file can be a part of the first one
+            start = earlier.rfind(b"\n") + 1
+        written = earlier[start:]
+        if lines_of_block.startswith(written):
+            lines_of_block = lines_of_block[len(written) :]
+        self.file.write(lines_of_block)
+        self.file.flush()
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

@@ -221,6 +221,28 @@ def test_bad_rows_that_a_killed_process_appended_are_not_appended_again(encode):
     assert Path("bad.jsonl").read_bytes() == complete
 
 
+@pytest.mark.parametrize("cut", [0.1, 0.2, 0.5, 0.8, 0.999])
+def test_the_bad_rows_of_a_block_that_were_written_in_part_are_completed(encode, cut):
+    """The file ends within a line, as after a full disk."""
+    lines = [json.dumps({"text": 7 if n % 9 > 4 else "the cat"}) for n in range(63)]
+    Path("in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    flags = ("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl")
+    assert encode(*flags).code == 0
+    complete = Path("bad.jsonl").read_bytes()
+    block = max(Path("a").glob("0*"))
+    block.unlink()
+    Path("bad.jsonl").write_bytes(b"")
+    assert encode(*flags, "--resume").code == 0
+    of_block = Path("bad.jsonl").read_bytes()
+    assert len(of_block.splitlines()) > 2
+    earlier = complete.removesuffix(of_block)
+
+    block.unlink()
+    Path("bad.jsonl").write_bytes(earlier + of_block[: round(cut * len(of_block))])
+    assert encode(*flags, "--resume").code == 0
+    assert Path("bad.jsonl").read_bytes() == complete
+
+
 def test_if_bad_rows_cannot_be_written_their_block_is_written_again(encode):
     Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
     failed = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/full")
