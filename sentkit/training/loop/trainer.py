@@ -125,11 +125,11 @@ class Trainer:
     def train(self) -> None:
         """Run all remaining steps and leave the final weights in the method."""
         if not any(self.factor(step) for step in range(self.order.steps)):
-            raise UsageError(
-                f"the learning rate is 0 in all {self.order.steps} steps, because all are warm-up "
-                f"steps",
-                advice="use a smaller --batch, more --epochs or --set warmup=0",
-            )
+            steps = f"in all {self.order.steps} steps, because all are warm-up steps"
+            if self.order.steps == 1:
+                steps = "in the only step, which is a warm-up step"
+            advice = "use a smaller --batch, more --epochs or --set warmup=0"
+            raise UsageError(f"the learning rate is 0 {steps}", advice=advice)
         self.method.train()
         while not self._finished():
             self._step()
