@@ -266,7 +266,7 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
         before, core, after = split_words[index]
         choices = synonyms[plain(core)]
         model = core
-        # A word such as U.S. is in capitals, but its synonyms are no acronyms.
+        # A word such as U.S. is in capitals, but its synonyms are not.
         if not plain(core).replace("'", "").isalpha():
             model = core[:1]
         replacement = written_like(model, choices[draw.below(len(choices))])

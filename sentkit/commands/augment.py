@@ -141,7 +141,7 @@ def sentences_of_labels(
     labelled = list(
         inputs.read(lambda row: (variant_rows.read(row), class_value(row, label_field)))
     )
-    # label -> text -> its index among the texts of the label; a blank text is no variant
+    # label -> text -> its index among the texts of the label; a blank text is not a variant
     index_of_text: dict[str, dict[str, int]] = {}
     for sentence, label in labelled:
         indices = index_of_text.setdefault(label, {})

@@ -76,8 +76,8 @@ def check_file(path: str, *, as_table: bool) -> None:
 def check_folder(
     path: str, shards: int | None, console: Console, *, deep: bool, remove: bool, json: bool
 ) -> None:
-    """Print the counts of a folder. The answer is no if blocks are damaged, missing, or of unknown
-    number.
+    """Print the counts of a folder. The exit code is 1 if blocks are damaged, missing, or
+    of unknown number.
     """
     from sentkit.formats.files import shown_path
     from sentkit.formats.vectors.folder_check import (

@@ -109,7 +109,7 @@ def distill_static(
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
         vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))
         table, warnings = token_table(vectors, factors, dim or min(USUAL_DIM, encoder.width))
-        # Fewer numbers than the default are no surprise; "dim" of the result has their number.
+        # Fewer numbers than the default need no message: "dim" of the result has their number.
         if dim is not None:
             console.warn(*warnings)
         record |= {"weights": weights, "tokens": len(table), "dim": table.shape[1]}

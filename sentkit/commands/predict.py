@@ -83,7 +83,7 @@ def predict(
     """Add the class or the score of a classifier to every row."""
     needs({"--rest": rest != REST}, {"--threshold": threshold})
     check_name("--name", name)
-    # As in `encode`, each thread computes batches of its own.
+    # As in `encode`, each thread computes its own batches.
     limit_threads(None, of_libraries=1)
     import numpy as np
 

@@ -406,7 +406,7 @@ def command_lines(
     from sentkit.training.runs.command import is_to_train
 
     writer = next(filter(is_to_train, runs), None)
-    end = typed.index("--") if "--" in typed else len(typed)  # the words after it are no options
+    end = typed.index("--") if "--" in typed else len(typed)  # words after it are not options
     words = ["sentkit", *words_of_every_run(typed[:end])]
     for run in runs:
         of_run = list[str]()

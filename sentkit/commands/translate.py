@@ -23,7 +23,7 @@ GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """The settings of the search for a translation; None is as the model declares."""
+    """The settings of the search for a translation; None is the value that the model declares."""
 
     beams: int | None = ours(None, "number of beams; 1 is greedy", least=1)
     max_new_tokens: int | None = ours(None, "maximum tokens of the output", least=1)

@@ -95,7 +95,7 @@ def recorded_threads(run: RunRecord | None) -> int | None:
 def requests_or_threads(model: str, threads: int | None, run: RunRecord | None) -> int | None:
     """Set the threads of the command. Return the requests at a time if --threads is their number.
 
-    Each thread computes batches of its own, so an operation of numpy or torch has one thread.
+    Each thread computes its own batches, so an operation of numpy or torch has one thread.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
 

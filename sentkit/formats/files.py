@@ -285,7 +285,7 @@ def expanded(paths: Sequence[str], *, text_folders: bool = False) -> Iterator[st
     """The paths; for a pattern that is not the name of a file, the matching files in sorted order.
 
     A pattern matches no folders except vector folders. With `text_folders`, the path of any other
-    folder stands for the text files in it.
+    folder means the text files in it.
     """
     for path in paths:
         if path == "-":  # standard input, also if a folder has this name

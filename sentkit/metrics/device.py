@@ -257,7 +257,7 @@ class DeviceCandidates:
     """Candidates for the best rows of each query."""
 
     pairs: IndexPairs
-    certain_count: int  # pairs that certainly reach the limit, which are no candidates
+    certain_count: int  # pairs that certainly reach the limit, which are not candidates
     # queries with too many candidates; they are not in `pairs` and `certain_count`
     undecided_queries: Indices
     floors: Float64  # of these queries: at least `top` rows reach them
@@ -343,7 +343,7 @@ class DeviceCorpus:
         if candidate_count >= top:
             floors = np.partition(surely, -top, axis=1)[:, -top]
 
-        # A query is open if rows that are no candidates may be better than its floor.
+        # A query is open if rows that are not candidates may be better than its floor.
         lowest_upper = upper.min(axis=1)  # no other row has a larger upper limit
         is_open = (
             (lowest_upper >= floors) & (lowest_upper > -np.inf) & (candidate_count < self.count)

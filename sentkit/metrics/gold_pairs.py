@@ -133,7 +133,7 @@ def read_gold_pairs(
     zero_vectors.warn(inputs, path)
     gold_scores = np.concatenate(gold)
     if len(gold_scores) < 2 or gold_scores.min() == gold_scores.max():
-        # Equal similarities are no error: [CLS] at layer 0 has them.
+        # Equal similarities are not an error: [CLS] at layer 0 has them.
         problem = (
             f'"{options.gold}" has no two different values in {len(gold_scores)} rows that have it'
         )

@@ -44,7 +44,7 @@ def find_encoder(
 
     A model of the hub may be downloaded; no request is sent to an API. `recorded_precision` is that
     of earlier vectors of a transformer; other models ignore it. `compares_vectors`: the device is
-    also for the comparison of vectors, so another one than the CPU is no error for a static model.
+    also for the comparison of vectors, so another one than the CPU is allowed for a static model.
     `requests` are sent to an API at a time.
     """
     # A model behind an API.

@@ -1,4 +1,4 @@
-"""Locks that a fork waits for, so that a forked child can go on with the objects of its parent.
+"""Locks that a fork waits for, so that a forked child can use the objects of its parent.
 
 A fork copies only the thread that calls it. A lock that another thread holds would stay locked in
 the child for ever, and what it protects half done. `multiprocessing`, gunicorn and the DataLoader
@@ -48,7 +48,7 @@ _of_thread = local()
 def without_fork() -> Iterator[None]:
     """A fork by another thread waits until this context ends. Do not wait for another thread in it.
 
-    Libraries have locks of their own: that of the kernels of oneDNN, and those of tokenizers.
+    Libraries have their own locks: that of the kernels of oneDNN, and those of tokenizers.
     """
     if not hasattr(_of_thread, "lock"):
         _of_thread.lock = ForkLock(WORKING)

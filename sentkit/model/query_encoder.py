@@ -51,7 +51,7 @@ def are_strings(value: object) -> bool:
     return isinstance(value, list) and all(map(is_string, value))
 
 
-# The fields of a record that say how texts are read, and their values. Null is no value.
+# The fields of a record that say how texts are read, and their values. Null counts as missing.
 RECORDED_VALUES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "model": ("a string", is_string),
     "readout": ("a string", is_string),
@@ -93,7 +93,7 @@ def recorded_options(spec: Mapping[str, Any]) -> ReadingOptions:
     if UNIT in suffixes and any(map(DIM.fullmatch, suffixes[suffixes.index(UNIT) :])):
         suffixes = []  # only a model declares this order
     dims = [int(match[1]) for match in map(DIM.fullmatch, suffixes) if match]
-    dimensions = recorded(spec, "dimensions", int)  # that an API was asked for
+    dimensions = recorded(spec, "dimensions", int)  # requested of an API
     if dimensions is not None and dimensions > 0:
         dims.append(dimensions)
     max_length = recorded(spec, "max_length", int)
@@ -122,7 +122,7 @@ def recorded_tokenizer(model: Model, spec: Mapping[str, Any], source: str) -> Te
     """The tokenizer of the model, with the windows and prompts by side that are recorded in the
     file `source`.
 
-    Chunks are no windows of a text: each of them is a row.
+    Chunks are not windows of a text: each of them is a row.
     """
     tokenizer: TextTokenizer = model.tokenizer
     size = spec.get("window")

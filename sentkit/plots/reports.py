@@ -23,7 +23,7 @@ from sentkit.plots.picture import Axis, Panel, Picture, Series
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# fields of a table that mean that there is no value; None also stands for a row without the field
+# fields of a table of a missing value; None is also that of a row without the field
 NO_VALUES = (None, "", "-")
 # of a table, of a log without the record of its run, or of several metrics
 UNKNOWN_METRIC = "score"
@@ -104,7 +104,7 @@ def means_of_sets(
     if count == 1:
         return {key: scores[0] for key, scores in scores_by_encoder.items()}
 
-    # Each encoder has files of its own names; those of a data set have equal numbers of pairs.
+    # Each encoder has files with other names; those of a data set have equal numbers of pairs.
     first_sizes, *_ = [sizes_of_sets(scores) for scores in scores_by_encoder.values()]
     for key, scores in scores_by_encoder.items():
         sizes = sizes_of_sets(scores)

@@ -188,7 +188,7 @@ def load(name: str) -> LoadedMethod:
 
 
 def advice_for_unknown(name: str) -> str:
-    """Advice for a first word that is no method: a file without its class, rows, or a
+    """Advice for a first word that is not a method: a file without its class, rows, or a
     typing error.
     """
     if not Path(name).is_file():

@@ -214,7 +214,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which candidates are no negatives, although they belong to another row or another text."""
+    """Which candidates are not negatives, although they belong to another row or another text."""
 
     equal_texts: bool = True  # leave out candidates with the text of the anchor or of its positive
     # of the cosine of the pair by the guide, above which a candidate is left out
@@ -225,7 +225,7 @@ class Filter:
 def false_negatives(
     anchors: Texts, positives: Texts, side: Texts, candidates: Texts, drop: Filter
 ) -> Tensor:
-    """Return which candidates are no negatives of one side of these pairs, (n, m)."""
+    """Return which candidates are not negatives of one side of these pairs, (n, m)."""
     is_false = torch.zeros(
         len(anchors.ids), len(candidates.ids), dtype=torch.bool, device=anchors.ids.device
     )

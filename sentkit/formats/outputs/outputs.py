@@ -315,7 +315,7 @@ def resolved(paths: Paths, stream: int) -> list[ResolvedPath]:
 def resolve(flag: str, path: str, stream: int) -> ResolvedPath:
     """Resolve one path of a flag; `stream` is the descriptor number of "-"."""
     # What the name alone says: a descriptor, or a path, perhaps of a file that does not exist yet.
-    # A path with a zero byte is no path, which an error says where it is opened.
+    # A path with a zero byte is not valid; the error is raised where it is opened.
     number = stream if path == "-" else descriptor_of(path)
     real: str | None = None
     if number is None and "\0" not in path:

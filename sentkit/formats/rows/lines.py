@@ -172,7 +172,7 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock]) -> Iterator[RowBl
     """Each paragraph of text or Markdown is a text.
 
     Its number is that of its first line. A paragraph ends before a blank line, and before a line of
-    BEGINS. A heading is a row of its own. Lines without letters and digits (such as those below
+    BEGINS. A heading is a separate row. Lines without letters and digits (such as those below
     headings) and the fences of code end a paragraph and are left out.
     """
     start = 0  # the number of the first line of the paragraph

@@ -105,7 +105,7 @@ class FolderRun(Grid):
 
     def status(self, *, accepts_damage: bool = False) -> Status:
         """The blocks that exist and that are missing. With `accepts_damage`, a damaged last block
-        of an input of unknown length is no error; its length is then unknown.
+        of an input of unknown length is not an error; its length is then unknown.
         """
         names, leftovers = self.existing()
         status = Status({}, [], length_is_unknown=False, leftovers=leftovers)

@@ -202,7 +202,7 @@ class Miner:
         is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
         nearest = Best(self.searcher, anchors[is_filled], self.depth, limits[is_filled])
 
-        # The texts of a pair are no negatives; if they reach the limit, `nearest.above_limit`
+        # The texts of a pair are not its negatives; if they reach the limit, `nearest.above_limit`
         # has counted them.
         numbers_of_pairs = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         pair_indices = np.repeat(

@@ -353,7 +353,7 @@ class BlockWriter:
 def groups_of_block(
     first: RowGroup | None, items: Iterator[tuple[NewBlock, RowGroup | None]]
 ) -> Iterator[RowGroup]:
-    """Yield groups up to None, the end of this block: nothing of the next one is asked for."""
+    """Yield groups up to None, the end of this block. Nothing of the next one is read."""
     group = first
     while group is not None:
         yield group

@@ -203,7 +203,7 @@ def has_byte_level(rules: Mapping[str, Any]) -> bool:
 
 
 def bytes_of_characters() -> dict[str, int]:
-    """The byte of each character that GPT-2 writes for it: printable ones stand for themselves."""
+    """The byte of each character that GPT-2 writes for it: printable ones are unchanged."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     characters = {chr(byte): byte for byte in printable}

@@ -108,7 +108,7 @@ class Tokenizer(LongTextTokenizer):
             mask: list[int] = self.backend.encode("a").special_tokens_mask
             if 0 in mask:
                 return mask
-            for word in self.backend.get_vocab():  # "a" is no token
+            for word in self.backend.get_vocab():  # "a" is not a token
                 mask_of_word: list[int] = self.backend.encode(word).special_tokens_mask
                 if 0 in mask_of_word:
                     return mask_of_word

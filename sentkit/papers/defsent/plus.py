@@ -309,7 +309,7 @@ class DefSentPlus(PackedMethod):
         entries = base.entries
         if isinstance(entries, Entries):
             return Reads((ENTRY,), "entry", EntryNames(entries.row_of_name, entries.path))
-        return Reads((ENTRY,), "entry", EntryNames({}, ""))  # only the kinds of rows are asked for
+        return Reads((ENTRY,), "entry", EntryNames({}, ""))  # only the kinds of rows are needed
 
     @classmethod
     def readouts(cls, settings: paper.PlusSettings) -> tuple[str, ...]:

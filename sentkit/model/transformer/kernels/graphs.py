@@ -2,7 +2,7 @@
 
 A GPU finishes a short pass before the host has launched its thousand kernels. A graph launches all
 kernels of a block at once. Its shapes and addresses are fixed. So passes are filled to few numbers
-of tokens, and each kind of pass has graphs of its own. The passes of all kinds use the same memory:
+of tokens, and each kind of pass has its own graphs. The passes of all kinds use the same memory:
 while the backward pass of one is still to come, another pass runs without graphs. Both ways give
 the same numbers. Only the sum of the gradients of several passes can differ: it is float32 with
 graphs, and bfloat16 without.
