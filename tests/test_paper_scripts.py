@@ -1,6 +1,7 @@
 """examples/papers: every published row is made, or listed as impossible, and so is every figure."""
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -853,7 +854,7 @@ def test_figures_of_consert_have_lines_beside_the_published_values(runner, tmp_p
     scores += [("base/mean-last2/out1", 21.0), ("base/mean-last2/out1", 22.0)]
     write_rows(tmp_path / "out/tables", {"masking": [{"encoder": a, label: b} for a, b in scores]})
     records = [
-        {"row": row, "task": "avg", "value": value, "sd": None}
+        {"row": row, "task": "avg", "value": value, "values": [value], "sd": None}
         for row, value in (("0.05", 60.0), ("0.1", 62.0), ("none,none", 61.0))
     ]
     monkeypatch.setattr(papers.tables, "records_of", lambda runner, name: records)
@@ -870,6 +871,9 @@ def test_figures_of_consert_have_lines_beside_the_published_values(runner, tmp_p
         ("here", "none,none"): ("61.00",),
         ("bert-base", "none,none"): ("63.84",),
     }
+    with pytest.raises(papers.MissingError, match=r"no score with temperature 0\.08, 0\.12, 0\.15"):
+        papers.tables.best_temperature(plan, "figure 7")
+    records += [record | {"row": row} for row in ("0.08", "0.12", "0.15") for record in records[:1]]
     assert cells(papers.tables.best_temperature(plan, "figure 7")) == {
         ("here", "consert"): ("0.1",),
         ("bert-base", "consert"): ("0.1",),
@@ -938,10 +942,64 @@ def test_what_no_run_makes_is_named_with_its_reason(runner, capsys):
         "sentkit does not run",
         "papers.py: not possible: infersent-glove: InferSent, an LSTM that only its own code reads",
     ]
-    assert "not possible: training in less than an hour: not timed" in capsys.readouterr().err
-    runner("consert", "bert-base").say_impossible()
+    assert "not possible: published words of table 2: " in capsys.readouterr().err
+    runner("pairsupcon", "bert-base", "--table", "1").say_impossible()
+    assert capsys.readouterr().err == ""
+    runner("sg-bert", "bert-base", "--table", "1").say_impossible()
+    assert "not possible: marks of borrowed scores: " in capsys.readouterr().err
+    runner("consert", "bert-base", "--table", "2").say_impossible()
     cost = {form: -math.log(1 / (1 + math.exp(-form))) for form in (1 - 2, -2)}  # of z = 2
     assert f"costs {cost[-1]:.2f} instead of {cost[-2]:.2f}" in capsys.readouterr().err
+
+
+def test_a_setting_of_a_system_has_priority_over_one_of_all_runs(runner, monkeypatch):
+    """Otherwise the row of two epochs has one, and rows with different batches are equal."""
+    monkeypatch.setattr(papers.Runner, "entries", lambda self, spec: "entries.safetensors")
+    settings = ("--settings", "--epochs 1 --batch 8 --set readout=cls")
+    commands = {}
+    for paper, name in (
+        ("defsent-plus", "defsent-plus-1-a-epochs2"),
+        ("defsent-plus", "defsent-plus-1-a"),
+        ("defsent-plus", "defsent-plus-1-b"),
+        ("consert", "consert-batch48"),
+    ):
+        plan = runner(paper, "bert-base", *settings)
+        command = plan.train_command(plan.systems[name], 0, Path("run"))
+        of_command = {}
+        for flag, value in itertools.pairwise(map(str, command)):
+            name_of_setting, _, value_of_set = value.partition("=")
+            if flag == "--set":
+                of_command[name_of_setting] = value_of_set
+            else:
+                of_command[flag] = value
+        commands[name] = of_command
+
+    assert commands["defsent-plus-1-a-epochs2"]["--epochs"] == "2"
+    assert commands["defsent-plus-1-a"]["--epochs"] == "1"
+    assert commands["defsent-plus-1-a"]["--batch"] == "8"
+    assert commands["defsent-plus-1-a"]["readout"] == "mean"
+    assert commands["defsent-plus-1-b"]["--batch"] == "16"
+    assert commands["consert-batch48"]["--batch"] == "48"
+
+
+def test_the_minutes_of_training_are_those_of_runs_without_interruption(runner, tmp_path):
+    """Two runs of 90 and 150 seconds, and one without a time, which was continued."""
+    plan = runner("defsent-plus", "bert-base", "--seeds", "0..2")
+    runs = tmp_path / "out/runs/defsent-plus-1-a"
+    for seed, seconds in ((0, 90), (1, 150), (2, None)):
+        folder = runs / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        (folder / "sentkit.json").write_text(json.dumps({"made_with": {"device": "cuda"}}))
+        if seconds is not None:
+            (runs / f"seed-{seed}.time.json").write_text(json.dumps({"seconds": seconds}))
+    table = papers.tables.minutes(plan, "minutes")
+
+    assert [(*line.names, *line.cells) for line in table.lines] == [
+        ("here", "defsent-plus-1-a", "2", "2.0", "cuda"),
+        ("published", "", "", "48", "RTX 2080 Ti"),
+    ]
+    with pytest.raises(papers.MissingError, match="no run has a time"):
+        papers.tables.minutes(runner("pairsupcon", "bert-base"), "minutes")
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -432,8 +433,14 @@ class Runner:
         path = self.folder(system, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         if system.train:
-            report = sentkit(self.train_command(system, seed, path))
+            command = self.train_command(system, seed, path)
+            is_continued = path.exists() or path.with_name(f"{path.name}.part").exists()
+            start = time.monotonic()
+            report = sentkit(command)
             path.with_suffix(".json").write_text(report)
+            if not is_continued:
+                seconds = {"seconds": round(time.monotonic() - start, 1)}
+                self.time_of_run(path).write_text(json.dumps(seconds))
         elif system.flow and not path.exists():
             rows = self.prepared.file(system.flow)
             model = self.start_of(system, seed)
@@ -450,15 +457,20 @@ class Runner:
             path.mkdir(exist_ok=True)
             (path / "table.md").write_text(printed)
 
+    def time_of_run(self, path):
+        """The file with the seconds of a training that was not interrupted."""
+        return Path(path).with_suffix(".time.json")
+
     def train_command(self, system, seed, path):
+        # A value of the system itself, which comes last, has priority over one of --settings.
         method, *words = self.words(system.train)
-        command = ["train", method, *self.trial, *words]
+        command = ["train", method, *self.trial, *self.settings, *words]
         if "--dev" not in words:
             command += ["--dev", self.dev]
         if system.entries:
             command += ["--entries", self.entries(system.entries)]
         command += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
-        return command + self.settings
+        return command
 
     @property
     def trial(self):
@@ -613,9 +625,10 @@ class Runner:
     def say_impossible(self):
         """Print what no run makes, and why; with --table only the rows of this table."""
         rows = {(table, name) for table, name, _ in self.published}
-        for name, reason in self.paper.impossible.items():
-            if self.options.table in (None, name) or (self.options.table, name) in rows:
-                self.say(f"not possible: {name}: {reason}")
+        table = self.options.table
+        for name, value in self.paper.impossible.items():
+            if table is None or table in value.tables or (table, name) in rows:
+                self.say(f"not possible: {name}: {value.reason}")
 
     def has_run(self, system, seed):
         if system.script:
@@ -754,7 +767,8 @@ def parse(words):
     add(
         "--settings",
         default="",
-        help="flags of sentkit train for all runs, such as '--device cuda'",
+        help="flags of sentkit train for all runs, such as '--device cuda'; the settings of a "
+        "system itself, such as its batch in a comparison of batches, have priority",
     )
     add(
         "--given",

@@ -12,12 +12,6 @@ A word in braces is a value of the recipe of the base (`recipes`), or a file of 
 from dataclasses import dataclass, field
 from itertools import product
 
-DRAWING = "a drawing of the method"
-USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
-INFERSENT = "InferSent, an LSTM that only its own code reads"
-NO_GPU = "not timed on a GPU"
-SEMEVAL = "a submission to SemEval, which was never published as a model"
-
 
 @dataclass(frozen=True)
 class Entries:
@@ -55,6 +49,20 @@ class System:
 
 
 @dataclass(frozen=True)
+class Impossible:
+    """A row, a figure or another value that no run makes."""
+
+    reason: str
+    tables: tuple[str, ...] = ()  # that lack it, if it is not a row
+
+
+DRAWING = Impossible("a drawing of the method")
+USE = Impossible("Universal Sentence Encoder, a TensorFlow network that sentkit does not run")
+INFERSENT = Impossible("InferSent, an LSTM that only its own code reads")
+SEMEVAL = Impossible("a submission to SemEval, which was never published as a model")
+
+
+@dataclass(frozen=True)
 class Paper:
     seeds: str
     recipes: dict[str, dict[str, str]]  # base -> values
@@ -62,7 +70,7 @@ class Paper:
     systems: tuple[System, ...]
     figures: dict[str, str]  # function of figures.py -> number of the figure
     notes: dict[str, str]  # table that `report` does not make -> function of tables.py
-    impossible: dict[str, str]  # row, figure or table -> the reason
+    impossible: dict[str, Impossible]  # by its name, which is that of the row or figure
     # Table -> more flags of `sentkit report`.
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
@@ -146,7 +154,9 @@ SG_BERT = Paper(
         "ecnu": SEMEVAL,
         "figure 2": DRAWING,
         "figure 3": DRAWING,
-        "marks of borrowed scores": "no source of sentkit says which scores are from other papers",
+        "marks of borrowed scores": Impossible(
+            "no source of sentkit says which scores are from other papers", tables=("1",)
+        ),
     },
     flags={
         **dict.fromkeys(("1", "5", "7", "11"), ("--baseline", "sg-opt")),
@@ -223,7 +233,7 @@ CONSERT = Paper(
         *(
             System(
                 f"consert-batch{size}",
-                f"{CONSERT_STS} --set batch={size}",
+                f"{CONSERT_STS} --batch {size}",
                 figures={"batch": str(size)},
                 trial=size == 16,
             )
@@ -279,10 +289,13 @@ CONSERT = Paper(
         "use": USE,
         "infersent-glove": INFERSENT,
         "figure 2": DRAWING,
-        "figure 3": "a drawing of the views",
-        "published word statistics": "the 28 values are in no source of sentkit",
-        "loss of ct with sigma(1 - z)": "a slip of its slides, by which a negative pair with z = 2 "
-        "costs 1.31 instead of 2.13; the negatives of ct have -log sigma(-z), as in its code",
+        "figure 3": Impossible("a drawing of the views"),
+        "published word statistics": Impossible("the 28 values are in no source of sentkit"),
+        "loss of ct with sigma(1 - z)": Impossible(
+            "a slip of its slides, by which a negative pair with z = 2 costs 1.31 instead of 2.13; "
+            "the negatives of ct have -log sigma(-z), as in its code",
+            tables=("2", "3"),
+        ),
     },
     flags={"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
 )
@@ -317,11 +330,12 @@ PAIRSUPCON = Paper(
         System("pairsupcon-stsb-dev", f"{PSC} --set final=best"),
     ),
     figures={"scores": "1", "space": "1", "abilities": "3"},
-    notes={"2": "statistics_of_sets"},
+    notes={"2": "statistics_of_sets", "minutes": "minutes"},
     impossible={
         "figure 2": DRAWING,
-        "published words of table 2": "the values are in no source of sentkit",
-        "training in less than an hour": NO_GPU,
+        "published words of table 2": Impossible(
+            "the values are in no source of sentkit", tables=("2",)
+        ),
     },
     flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
     max_length=64,
@@ -332,7 +346,7 @@ STEPS = (  # the first one is evaluated with another readout than the others
     f"{PLUS} {{base}} --set readout={{step1}}",
     *(f"{PLUS} {{base}}-step{number} --set readout={{sts}}" for number in (2, 3, 4)),
 )
-SMALL = "--set batch=16"  # of the two smaller dictionaries: 4,223 and 7,639 steps
+SMALL = "--batch 16"  # of the two smaller dictionaries: 4,223 and 7,639 steps
 ENTRIES = {  # figure -> its entries
     "entries-1": Entries("base"),
     "entries-2": Entries("defsent-plus-1-a"),
@@ -418,7 +432,7 @@ DEFSENT_PLUS = Paper(
         # Fewer or more iterations of ICA, or centred entries, are not better.
         System(
             "defsent-plus-1-a-epochs2",
-            f"{STEPS[0]} --set epochs=2",
+            f"{STEPS[0]} --epochs 2",
             added="2",
             entries=Entries("base"),
             trial=False,
@@ -477,11 +491,13 @@ DEFSENT_PLUS = Paper(
         "7": "readouts",
         "increments": "increments",
         "space of ICA": "space_of_ica",
+        "minutes": "minutes",
     },
     impossible={
         "figure 2": DRAWING,
-        "minutes of a step": NO_GPU,
-        "syncse": "a start of a later version of the paper, in no source of sentkit",
+        "syncse": Impossible(
+            "a start of a later version of the paper, in no source of sentkit", tables=("3",)
+        ),
     },
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,

@@ -29,6 +29,16 @@ METRICS = {  # of GLUE
     "mrpc": "accuracy",
     "rte": "accuracy",
 }
+# Recipe -> minutes of training, and the GPU.
+MINUTES = {
+    "defsent-plus": {
+        "bert-base": ("48", "RTX 2080 Ti"),
+        "bert-large": ("75", "RTX 3090"),
+        "roberta-base": ("49", "TITAN RTX"),
+        "roberta-large": ("75", "RTX 3090"),
+    },
+    "pairsupcon": {"bert-base": ("less than 60", "")},
+}
 ENTRIES_OF_PAPER = 150_518  # of dictionary a of DefSent+
 SETTINGS = (  # of sg-bert, in table 8
     "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 "
@@ -150,12 +160,15 @@ def extremes(runner, number):
 
 
 def losses(runner, number):
-    """SG-BERT, figure 4: what is lost with texts of NLI instead of STS-B."""
-    values = {
-        (record["row"].partition("#")[0], record["task"]): record["value"]
-        for record in records_of(runner, "domains")
-    }
+    """SG-BERT, figure 4: the loss with texts of NLI instead of STS-B."""
+    values = {}  # (row, task) -> score
+    count_of_row = {}
+    for record in records_of(runner, "domains"):
+        row = record["row"].partition("#")[0]
+        values[row, record["task"]] = record["value"]
+        count_of_row[row] = len(record["values"])
     lines = []
+    seeds = []
     for name, system in (("SG-OPT", "sg-opt"), ("flow", "flow")):
         cells = []
         for task in ("STS-B", "avg"):
@@ -166,25 +179,31 @@ def losses(runner, number):
             else:
                 cells.append(f"{from_stsb - from_nli:.2f}")
         lines.append(Line((HERE, system, ""), tuple(cells), is_measured=True))
-    return beside(runner, number, lines)
+        counts = {count_of_row[row] for row in count_of_row if row.startswith(f"{name},")}
+        seeds.append(" to ".join(map(str, sorted(counts))))
+    return beside(runner, number, lines, seeds=seeds)
 
 
 def steps(runner, number):
     """ConSERT, table 4: the step that the dev pairs chose."""
     lines = []
+    seeds = []
     for system, row in runner.rows_of("4"):
         paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
         records = map(read_object_if_there, paths)
         chosen = [str(record["step"]) for record in records if "step" in record]
         if chosen:  # a given checkpoint can have no record of its training
             lines.append(Line((HERE, row.name, ""), (", ".join(chosen),), is_measured=True))
+            seeds.append(str(len(chosen)))
     if not lines:
         raise MissingError("none of its runs is there")
-    return beside(runner, "4", lines, "steps")
+    return beside(runner, "4", lines, "steps", seeds)
 
 
 def gain_without_tokens(runner, number):
-    """ConSERT, figure 4: the best score without frequent tokens minus that with all of them."""
+    """ConSERT, figure 4: the best score without frequent tokens minus that with all of them, of
+    one seed.
+    """
     path = runner.out / "tables/masking.jsonl"
     if not path.exists():
         raise MissingError("its runs are not there")
@@ -206,31 +225,60 @@ def gain_without_tokens(runner, number):
         with_all = means.pop(0)
         gain = f"{max(means.values()) - with_all:.2f}"
         lines.append(Line((HERE, system, "mean-last2"), (gain,), is_measured=True))
-    return beside(runner, number, lines)
+    return beside(runner, number, lines, seeds=("", "1"))
 
 
 def without_views(runner, number):
     """ConSERT, figure 5: the score without augmentation."""
     records, _ = averages(records_of(runner, "views"))
     lines = []
+    seeds = []
     for record in records:
         if record["row"] == "none,none":
             cell = shown(record["value"], record["sd"])
             lines.append(Line((HERE, "none,none", "mean-last2"), (cell,), is_measured=True))
+            seeds.append(str(len(record["values"])))
     if not lines:
         raise MissingError("its run is not there")
-    return beside(runner, number, lines)
+    return beside(runner, number, lines, seeds=seeds)
 
 
 def best_temperature(runner, number):
     """ConSERT, figure 7: the temperature with the best score."""
     records, _ = averages(records_of(runner, "temperature"))
-    defined = [record for record in records if record["value"] is not None]
-    if not defined:
-        raise MissingError("no run has a score")
-    best = max(defined, key=lambda record: record["value"])
+    scores = {record["row"]: record["value"] for record in records}
+    missing = [row.name for _, row in runner.rows_of("temperature") if scores.get(row.name) is None]
+    if missing:
+        raise MissingError(f"no score with temperature {', '.join(missing)}")
+    best = max(records, key=lambda record: record["value"])
     line = Line((HERE, "consert", "mean-last2"), (best["row"],), is_measured=True)
-    return beside(runner, number, [line])
+    return beside(runner, number, [line], seeds=[str(len(best["values"]))])
+
+
+def minutes(runner, number):
+    """DefSent+ and PairSupCon: the wall-clock time of training on this machine, without runs that
+    were interrupted.
+    """
+    rows = []
+    trained = [system for system in runner.systems.values() if system.train]
+    for system in trained:
+        times = []
+        devices = set()
+        for path in runner.checkpoints(system).values():
+            time_of_run = read_object_if_there(runner.time_of_run(path))
+            if time_of_run:
+                times.append(time_of_run["seconds"] / 60)
+                made_with = read_object_if_there(Path(path) / "sentkit.json")["made_with"]
+                devices.add(made_with["device"])
+        if times:
+            count = str(len(times))
+            rows.append((HERE, system.name, count, f"{fmean(times):.1f}", ", ".join(devices)))
+    if not rows:
+        raise MissingError("no run has a time")
+    if runner.recipe in MINUTES[runner.name]:
+        rows.append(("published", "", "", *MINUTES[runner.name][runner.recipe]))
+    names = ("", "system", "seeds")
+    return plain("minutes of training", names, ("minutes", "device"), rows)
 
 
 def words(runner, number):
@@ -333,7 +381,7 @@ def space_of_ica(runner, number):
     records = [json.loads(line) for line in output.splitlines()]
     [value] = [record["value"] for record in records if record["task"] == "avg"]
     line = Line((HERE, "defsent-plus-2-a-ica-space", readout), (shown(value),), is_measured=True)
-    return beside(runner, number, [line])
+    return beside(runner, number, [line], seeds=("1",))
 
 
 def readouts(runner, number):

@@ -354,7 +354,7 @@ class SBERT(Dims):
     lr: float = paper(2e-5)
     warmup: float = paper(0.1)
     schedule: str = released("linear")
-    optimizer: str = released("adamw-hf")  # early versions of the library had no bias correction
+    optimizer: str = ours("adamw-hf")  # with bias correction, which the released code lacked
     weight_decay: float = released(0.01)
     clip: float = released(1.0)
     epochs: int | None = paper(1)
