@@ -38,6 +38,7 @@ class RowCounts:
     used: int = 0
     without_target: int = 0
     why_no_target: str = ""
+    blank: int = 0  # with a text that is empty or blank
     duplicates: int = 0  # omitted
     truncated: int = 0  # used rows with a truncated text
     ignored_fields: tuple[str, ...] = ()  # fields of a pair (label, score) that this method ignores
@@ -45,6 +46,9 @@ class RowCounts:
     def warnings(self) -> Iterator[str]:
         if self.without_target:
             yield f"{self.without_target} rows skipped: {self.why_no_target}"
+        if self.blank:
+            rows = "1 row" if self.blank == 1 else f"{self.blank} rows"
+            yield f"{rows} skipped: an empty text, of which no model computes a vector"
         if self.duplicates:
             yield f"{self.duplicates} rows skipped: duplicate texts (dedup=on)"
         if self.ignored_fields:
@@ -76,7 +80,11 @@ def write_corpus(
         all_blocks = reader.blocks(parser.with_vectors)
     else:
         all_blocks = without_vectors(inputs, parser)
-    used_blocks = used_rows(all_blocks, row_counts, seen_pairs, dedup=dedup)
+    # A classifier reads the texts of a row together, of which one can be empty.
+    skips_blank = parser.reads.tokenize is None
+    used_blocks = used_rows(
+        all_blocks, row_counts, seen_pairs, skips_blank=skips_blank, dedup=dedup
+    )
 
     # Arrays of the standard library grow in place, and need 4 or 8 bytes for a number.
     text_ends = array("q")  # of all texts, in tokens from the start of the file
@@ -157,6 +165,7 @@ def used_rows(
     row_counts: RowCounts,
     seen_pairs: SeenPairs | None,
     *,
+    skips_blank: bool,
     dedup: bool,
 ) -> Iterator[VectorBlock]:
     """Yield the rows of the blocks that are not omitted, and count the others."""
@@ -166,6 +175,9 @@ def used_rows(
         for row, (example,) in enumerate(block.rows.texts):
             if example is None:
                 row_counts.without_target += 1
+                continue
+            if skips_blank and not all(map(str.strip, example.texts)):
+                row_counts.blank += 1
                 continue
             if seen_pairs is not None:
                 seen_pairs.take(example.row, example.texts)
@@ -231,9 +243,7 @@ def tokenised(
 def tokenized_with_prompts(
     tokenizer: TextTokenizer, prompt_of_text: Sequence[str], texts: Sequence[str]
 ) -> TokenBlock:
-    """The tokens of texts with different prompts. A blank text has those of its prompt, as with one
-    prompt for all texts; `TokenizerByPrompt` gives it none.
-    """
+    """The tokens of texts with different prompts."""
     tokens: dict[int, Tokens] = {}  # by the index of the text
     for prompt in dict.fromkeys(prompt_of_text):
         indices = [index for index, other in enumerate(prompt_of_text) if other == prompt]

@@ -94,6 +94,8 @@ class Dev:
     rows: Sequence[Row] = ()
     metric: str = SPEARMAN
     sides: Sequence[str] = ()  # of the rows
+    # whether each text is empty or blank: its vector is zero, as that of `encode`
+    blank: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     @property
     def digest(self) -> str:
@@ -119,6 +121,15 @@ class Dev:
         row = self.rows[leaked[0]]
         training_line = self.texts.places(leaked[0])[0]
         return f"{row.source}: {problem}; the first is line {row.number}, in {training_line}"
+
+    def zero_vectors(self) -> str | None:
+        """Return a warning if rows have a blank text."""
+        has_blank = self.blank.reshape(-1, len(self.rows)).any(axis=0)
+        if not has_blank.any():
+            return None
+        row = self.rows[int(has_blank.argmax())]
+        counts = f"{has_blank.sum()} of {len(self.rows)} rows have an empty text"
+        return f"{row.source}: {counts}, whose vector is zero; the first is line {row.number}"
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
@@ -186,6 +197,8 @@ class Dev:
         """Return the similarity or the score of each row, (n,), from the vectors of all texts."""
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
+        if self.blank.any():
+            vectors = np.where(self.blank[:, None], np.float32(0), vectors)
         if self.metric == ACCURACY:
             return accuracy_of_triplets(*np.split(vectors, 3))
         first, second = np.split(vectors, 2)
@@ -273,6 +286,8 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if parser.kind is not None:
         sides = parser.kind.sides
     rows = [example.row for example in examples]
+    texts_of_sides = zip(*(example.texts for example in examples), strict=True)
+    blank = [not text.strip() for texts in texts_of_sides for text in texts]
     return Dev(
         tokens=tokens,
         gold=gold,
@@ -283,6 +298,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         rows=rows,
         metric=parser.metric,
         sides=sides,
+        blank=np.array(blank),
     )
 
 

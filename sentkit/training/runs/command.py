@@ -382,6 +382,8 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
         problem = f"{rows} can be used, but training needs at least {needed}"
         if row_counts.without_target:
             problem += f"; {row_counts.without_target} rows skipped: {row_counts.why_no_target}"
+        if row_counts.blank:
+            problem += f"; {row_counts.blank} rows skipped: an empty text"
         raise DataError(problem, source=source)
     check_files(corpus, settings.batches, needed, source)
     if reads.varied and reads.target_field is not None:
@@ -389,10 +391,9 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     method_class.check_rows(corpus, settings, source)
 
     run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
-    warnings = list(row_counts.warnings())
-    leak = None if dev is None else dev.leak()
-    if leak is not None:
-        warnings.append(leak)
-    for warning in warnings:
+    warnings: list[str | None] = [*row_counts.warnings()]
+    if dev is not None:
+        warnings += [dev.zero_vectors(), dev.leak()]
+    for warning in filter(None, warnings):
         run.reporter.warn(warning)
     return corpus

@@ -72,38 +72,3 @@ def test_prompts_by_side_do_not_change_which_texts_are_equal(train, guide):
     assert (result.code, compared.code) == (0, 0), result.err + compared.err
     assert [step["loss"] for step in log_of()] == [0]
     assert guide != "none" or log_of("all")[0]["loss"] > 1e-3
-
-
-@pytest.mark.parametrize("method", ["contrast", "sbert", "simcse"])
-def test_a_blank_text_has_the_tokens_of_its_prompt(train, method):
-    """As if the prompts were written in the rows, and as one prompt for all texts."""
-    texts = [("a cat", "the cat"), ("the sea", ""), ("", "a dog")]
-    rows = [{"text_a": a, "text_b": b, "label": "neutral"} for a, b in texts]
-    rows[0]["label"] = "entailment"
-    written = [
-        row | {"text_a": f"query: {row['text_a']}", "text_b": f"the passage, {row['text_b']}"}
-        for row in rows
-    ]
-    write_rows(Path(), {"plain": rows, "written": written})
-    flags = ("--epochs", 1, "--batch", 3, "--set", "warmup=0", "--set", "dropout=0")
-    if method == "contrast":  # a written prompt is part of the text
-        flags += ("--set", "equal_texts=off")
-    prompts = ("--set", "prompt=a=query: ,b=the passage, ")
-    by_setting = train(*flags, *prompts, method=method, rows="plain.jsonl", output="by-setting")
-    as_text = train(*flags, method=method, rows="written.jsonl", output="as-text")
-
-    assert (by_setting.code, as_text.code) == (0, 0), by_setting.err + as_text.err
-    assert log_of("by-setting")[0]["loss"] == pytest.approx(log_of("as-text")[0]["loss"], rel=1e-6)
-
-
-@pytest.mark.parametrize("prompts", [(), ("--set", "prompt=anchor=query: ,positive=x ")])
-def test_blank_texts_are_equal_texts(train, prompts):
-    """The only other candidate is blank as the positive is, so it is no negative: the loss is
-    log 1.
-    """
-    write_rows(Path(), {"rows": [{"anchor": text, "positive": ""} for text in TEXTS[:2]]})
-    flags = ("--epochs", 1, "--set", "warmup=0", *prompts)
-    result = train(*flags, method="contrast", rows="rows.jsonl")
-
-    assert result.code == 0, result.err
-    assert [step["loss"] for step in log_of()] == [0]
