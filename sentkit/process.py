@@ -302,8 +302,8 @@ class Stop:
             self.interrupting = True
             yield
         except Interrupted as error:
-            advice = "to start again, run the same command with --resume"
-            raise Stopped("stopped before the first step", advice=advice) from error
+            advice = "to train, run the same command with --resume"
+            raise Stopped("stopped before training began", advice=advice) from error
         finally:
             self.interrupting = False
 

@@ -124,7 +124,7 @@ class RowSource:
         all_writes = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         all_reads = {"FILE": self.paths, **(reads or {})}
         if self.rejects is not None:
-            refuse_parquet(self.rejects)
+            refuse_format_of_rejects(self.rejects, append=append)
         check_paths(console, all_writes, all_reads)
         self.check_folders(all_reads)
         for path in self.paths:
@@ -181,6 +181,9 @@ class RowSource:
         if self.rejects is None:
             return nullcontext()
         if dry_run:
+            if append and Path(self.rejects).is_file():
+                with open_appended(self.rejects):
+                    return nullcontext()
             check_creatable(self.rejects, force=output.force or append)
             return nullcontext()
         if append:
@@ -195,11 +198,14 @@ def in_quotes(prompt: object) -> str:
     return f'"{prompt}"'[:100]
 
 
-def refuse_parquet(rejects: str) -> None:
-    from sentkit.formats.files import is_parquet
+def refuse_format_of_rejects(rejects: str, *, append: bool) -> None:
+    from sentkit.formats.files import COMPRESSED, is_parquet
 
+    advice = "use a name with .jsonl"
     if is_parquet(rejects):
-        raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
+        raise UsageError("--rejects cannot be a Parquet file", advice=advice)
+    if append and rejects.lower().endswith(COMPRESSED):
+        raise UsageError("--rejects of a vector folder cannot be compressed", advice=advice)
 
 
 def advice_for_texts(names: Sequence[str], command: str, field_names: FieldNames) -> str | None:

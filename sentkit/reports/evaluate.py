@@ -3,6 +3,7 @@ kept.
 """
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -264,6 +265,8 @@ class Evaluator:
                         model = find(None)
                     result = self.evaluate(encoder, model, test, find)
                     results.setdefault((label, test.suite, test.name), []).append(result)
+                except CannotCreateError:  # the folder of results, for all evaluations
+                    raise
                 except SentkitError as error:
                     advice = advice_of_report(error.advice, test, self.settings)
                     failed(f'row "{label}", {test.suite}: {error}', advice)
@@ -284,6 +287,8 @@ class Evaluator:
         path = self.result_folder / f"{test.suite}-{test.name}-{key}.json"
         if path.is_file():
             return read_result(path)
+        if not os.access(self.result_folder, os.W_OK):
+            raise CannotCreateError(f"{self.result_folder}: cannot be written")
         result = self.compute(encoder, model, test, find)
         with published_together(), open_output(str(path), force=True) as file:
             file.write(orjson.dumps(record_of(result)) + b"\n")

@@ -447,6 +447,20 @@ def test_other_vectors_are_refused(sentkit, reviews, row, problem):
     assert problem in result.err
 
 
+def test_the_first_bad_row_is_the_first_of_the_file(sentkit, reviews):
+    """The reader refuses the last row before a later step refuses those above it."""
+    flags = ("--label", "label", "--penalties", 1, "--folds", 3, "-o", "c.safetensors")
+    sentkit("probe", reviews("train.jsonl", 60, 2), *flags)
+    rows = [{"embedding": [1, 2, 3, 4], "_emb": "m/cls:0a1b00000000", "label": "1"}] * 3
+    rows += [{"embedding": "none"}]
+    Path("rows.jsonl").write_text(in_jsonl(*rows))
+    result = sentkit("predict", "rows.jsonl", "-m", "c.safetensors", "--rejects", "bad.jsonl")
+
+    assert result.code == 65
+    warning = 'bad.jsonl: 4; the first is rows.jsonl:1: field "label" already exists'
+    assert f"sentkit predict: warning: bad rows written to {warning}" in result.told
+
+
 LABELS_DIFFER = "the classes and their labels do not match"
 
 

@@ -397,7 +397,7 @@ def test_a_stop_is_75_and_a_bug_is_70_with_any_stderr(started, tmp_path):
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 75
-    assert b"sentkit train: stopped before the first step" in process.stderr.read()
+    assert b"sentkit train: stopped before training began" in process.stderr.read()
     assert not list(tmp_path.glob("ckpt*"))
     program = (
         "from sentkit.process import prepare; prepare()\n"

@@ -564,6 +564,24 @@ def test_a_folder_of_results_that_cannot_be_created_is_refused_before_the_evalua
     assert f"{folder}: cannot be created: {problem}" in result.err
 
 
+def test_a_folder_of_results_without_permission_to_write_is_refused_before_an_evaluation(
+    sentkit, data, tmp_path, monkeypatch
+):
+    """Results that it has are used."""
+    report = ("report", "static", "--data", data, "--suites", "sts", "--results", "kept", "-q")
+    first = sentkit(*report)
+    monkeypatch.setattr("sentkit.reports.evaluate.os.access", lambda *_: False)
+    again = sentkit(*report)
+    next(Path("kept").iterdir()).unlink()
+    monkeypatch.setattr(Evaluator, "compute", lambda *_: pytest.fail("an evaluation"))
+    refused = sentkit(*report)
+
+    assert (first.code, again.code) == (0, 0)
+    assert again.out == first.out
+    assert (refused.code, refused.out) == (73, b"")
+    assert refused.told == ["sentkit report: kept: cannot be written"]
+
+
 def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):
     """The exact ones and the near ones are found in one pass."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*PAIRS))

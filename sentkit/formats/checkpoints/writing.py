@@ -46,7 +46,7 @@ def new_folder(path: str, *, force: bool) -> Iterator[Path]:
         try:
             yield temporary
         except OSError as error:
-            failed = error.filename
+            failed = error.filename2 or error.filename  # of a copy, the second file is written
             if failed is None:
                 is_of_output = error.errno in ERRORS_OF_WRITES
             else:

@@ -115,16 +115,23 @@ def open_output(path: str, *, force: bool, has_rejects: bool = False) -> Iterato
 
 @contextmanager
 def open_appended(path: str) -> Iterator[BinaryIO]:
-    """Yield a file that several processes can append to, and that can be read unless it is a device
-    or a pipe. What is written before each `flush` is not mixed with writes of other processes.
+    """Yield a file that several processes can append to. It can be read, too, unless it is a device
+    or a pipe, or its permissions forbid it. What is written before each `flush` is not mixed with
+    writes of other processes.
     """
-    special = open_special(path)
     try:
-        out = special or cast(BinaryIO, Path(path).open("ab+"))  # noqa: SIM115
+        out = open_special(path) or open_file_to_append(path)
     except OSError as error:
         raise not_writable(path, error) from error
     with out:
         yield out
+
+
+def open_file_to_append(path: str) -> BinaryIO:
+    try:
+        return cast(BinaryIO, Path(path).open("ab+"))
+    except PermissionError:
+        return cast(BinaryIO, Path(path).open("ab"))
 
 
 def target_of(path: str) -> Path:

@@ -149,7 +149,10 @@ class Rejects:
         if not self.skip:
             raise error
         self.count += 1
-        self.first_error = self.first_error or error
+        # A later step can refuse a row before one that the reader has refused.
+        first = self.first_error
+        if first is None or (error.source == first.source and is_above(error.line, first.line)):
+            self.first_error = error
         if self.file is not None:
             record = {"file": shown_path(error.source), "line": error.line, "reason": error.problem}
             if not isinstance(raw, lines.LongLine):
@@ -186,6 +189,10 @@ class Rejects:
             lines_of_block = lines_of_block[len(written) :]
         self.file.write(lines_of_block)
         self.file.flush()
+
+
+def is_above(line: int | None, other: int | None) -> bool:
+    return line is not None and other is not None and line < other
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

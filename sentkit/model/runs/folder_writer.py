@@ -53,7 +53,8 @@ def settings_of(encoding: Encoding, inputs: Inputs, block_bytes: int | None) -> 
         "fields": dict(encoding.parser.fields),
         "on_truncate": encoding.on_truncate,
         **encoding.window_settings,
-        "on_error": "skip" if inputs.rejects.skip else "fail",
+        # No block of a folder that stops at a bad row has one, so --rejects can continue it.
+        "on_error": None if inputs.rejects.skip else "fail",
         "max_line": MAX_LINE,
         "quoting": inputs.quoting or "by format",
         "replace": encoding.vector_output.replace,
@@ -87,6 +88,7 @@ class BlockWriter:
             "block_bytes": BLOCK_BYTES,
             "batch_tokens": encoding.encoder.tokens_per_batch,
             "store": "float32",
+            "on_error": "skip",
         }
 
         # The folder, whose recorded settings this process then uses.

@@ -243,6 +243,57 @@ def test_the_bad_rows_of_a_block_that_were_written_in_part_are_completed(encode,
     assert Path("bad.jsonl").read_bytes() == complete
 
 
+def test_a_folder_that_stopped_at_a_bad_row_can_continue_without_it(encode):
+    """Its blocks are those of a folder that skips bad rows from the start."""
+    lines = [json.dumps({"text": 7 if n == 50 else "the cat"}) for n in range(60)]
+    Path("in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    stopped = encode("in.jsonl", "-o", "a/")
+    blocks = list(Path("a").glob("0*"))
+    resumed = encode("in.jsonl", "-o", "a/", "--resume", "--rejects", "bad.jsonl")
+    whole = encode("in.jsonl", "-o", "b/", "--rejects", "/dev/null")
+
+    assert (stopped.code, resumed.code, whole.code) == (65, 0, 0)
+    assert len(blocks) > 2
+    assert len(Path("bad.jsonl").read_text().splitlines()) == 1
+    names = sorted(path.name for path in Path("b").glob("0*"))
+    assert sorted(path.name for path in Path("a").glob("0*")) == names
+    for name in names:
+        assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+def test_a_dry_run_checks_the_permissions_of_the_bad_rows_as_the_run_does(
+    encode, monkeypatch, can_write
+):
+    """Without the permission to read, they are only appended."""
+    open_file = Path.open
+
+    def with_permissions(path, mode="r", **options):
+        is_denied = mode == "ab+" or (mode == "ab" and not can_write)
+        if path.name == "bad.jsonl" and is_denied:
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_file(path, mode, **options)
+
+    Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
+    Path("bad.jsonl").write_text("{}\n")
+    monkeypatch.setattr(Path, "open", with_permissions)
+    flags = ("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl")
+    planned = encode(*flags, "-n")
+    content = Path("bad.jsonl").read_bytes()
+    done = encode(*flags)
+
+    assert content == b"{}\n"
+    assert planned.code == done.code == (0 if can_write else 73)
+    if can_write:
+        assert len(Path("bad.jsonl").read_bytes().splitlines()) == 2
+    else:
+        assert (
+            planned.told
+            == done.told
+            == ["sentkit encode: bad.jsonl: cannot be written: permission denied"]
+        )
+
+
 def test_if_bad_rows_cannot_be_written_their_block_is_written_again(encode):
     Path("in.jsonl").write_text('{"text":"the"}\n{"text":7}\n')
     failed = encode("in.jsonl", "-o", "a/", "--rejects", "/dev/full")

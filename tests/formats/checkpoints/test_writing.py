@@ -42,3 +42,18 @@ def test_an_error_that_is_none_of_a_write_stays_as_it_is(tmp_path, error):
 
     assert caught.value is error
     assert caught.value.filename is None
+
+
+def test_a_copy_on_a_full_disk_is_an_error_of_the_output(tmp_path):
+    """The error of a copy has the name of the file that is read, and of that which is written."""
+    output = tmp_path / "out"
+
+    def fill():
+        with new_folder(str(output), force=False) as folder:
+            written = f"{folder}/a.json"
+            raise OSError(errno.ENOSPC, "No space left on device", "base/a.json", None, written)
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        fill()
+
+    assert caught.value.filename == str(output)
