@@ -187,8 +187,11 @@ class Rejects:
         written = earlier[start:]
         if lines_of_block.startswith(written):
             lines_of_block = lines_of_block[len(written) :]
-        self.file.write(lines_of_block)
-        self.file.flush()
+        try:
+            self.file.write(lines_of_block)
+            self.file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.file.name) from error
 
 
 def is_above(line: int | None, other: int | None) -> bool:
