@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from sentkit.console import Console
-from sentkit.errors import NoInputError, NoRowsError, UsageError
+from sentkit.errors import CannotCreateError, NoInputError, NoRowsError, UsageError
 from sentkit.flags.outputs import Output, check_paths
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class RowSource:
         all_writes = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
         all_reads = {"FILE": self.paths, **(reads or {})}
         if self.rejects is not None:
-            refuse_format_of_rejects(self.rejects, append=append)
+            check_rejects(self.rejects, append=append)
         check_paths(console, all_writes, all_reads)
         self.check_folders(all_reads)
         for path in self.paths:
@@ -198,9 +198,12 @@ def in_quotes(prompt: object) -> str:
     return f'"{prompt}"'[:100]
 
 
-def refuse_format_of_rejects(rejects: str, *, append: bool) -> None:
-    from sentkit.formats.files import COMPRESSED, is_parquet
+def check_rejects(rejects: str, *, append: bool) -> None:
+    """Refuse a folder, and formats in which bad rows cannot be written."""
+    from sentkit.formats.files import COMPRESSED, is_folder, is_parquet
 
+    if is_folder(rejects):
+        raise CannotCreateError(f"{rejects}: is a folder, expected a file")
     advice = "use a name with .jsonl"
     if is_parquet(rejects):
         raise UsageError("--rejects cannot be a Parquet file", advice=advice)
