@@ -974,6 +974,10 @@ def test_a_setting_of_a_system_has_priority_over_one_of_all_runs(runner, monkeyp
                 of_command[flag] = value
         commands[name] = of_command
 
+    plan = runner("consert", "bert-base", "--settings", "--dev own.jsonl")
+    command = plan.train_command(plan.systems["consert"], 0, Path("run"))
+    assert command.count("--dev") == 1
+    assert "own.jsonl" in command
     assert commands["defsent-plus-1-a-epochs2"]["--epochs"] == "2"
     assert commands["defsent-plus-1-a"]["--epochs"] == "1"
     assert commands["defsent-plus-1-a"]["--batch"] == "8"

@@ -465,7 +465,7 @@ class Runner:
         # A value of the system itself, which comes last, has priority over one of --settings.
         method, *words = self.words(system.train)
         command = ["train", method, *self.trial, *self.settings, *words]
-        if "--dev" not in words:
+        if "--dev" not in [*self.settings, *words]:
             command += ["--dev", self.dev]
         if system.entries:
             command += ["--entries", self.entries(system.entries)]

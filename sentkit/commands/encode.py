@@ -298,7 +298,7 @@ def encode(
 def print_plan_of_files(
     path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
 ) -> None:
-    """Print the plan of --dry-run for another output than a vector folder."""
+    """Print the plan of --dry-run for an output other than a vector folder."""
     from sentkit.model.runs.plan import plan_of
 
     blocks = [inputs.blocks(encoding.parser)]

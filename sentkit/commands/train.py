@@ -350,7 +350,7 @@ def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> Data
 
     names = ", ".join(shown_path(str(path)) for path in diverged)
     problem = f"{len(diverged)} of {len(runs)} runs diverged: {names}"
-    advice = "a lower --lr or another --seed can help"
+    advice = "another --seed can help, or a lower --lr with another -o"
     if runs[0].chosen:
         advice = "replace these values; with --resume, the command keeps the finished runs"
     return DataError(problem, source="training", advice=advice)

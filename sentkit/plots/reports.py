@@ -23,7 +23,7 @@ from sentkit.plots.picture import Axis, Panel, Picture, Series
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# fields of a table of a missing value; None is also that of a row without the field
+# values of an empty field of a table, or of a field that a row lacks
 NO_VALUES = (None, "", "-")
 # of a table, of a log without the record of its run, or of several metrics
 UNKNOWN_METRIC = "score"

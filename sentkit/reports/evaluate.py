@@ -3,7 +3,6 @@ kept.
 """
 
 import glob
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ import orjson
 from sentkit.arrays import Float64
 from sentkit.errors import CannotCreateError, DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.files import MARKS, exists, is_folder, open_input, read_object
-from sentkit.formats.outputs.outputs import open_output, published_together
+from sentkit.formats.outputs.outputs import check_creatable, open_output, published_together
 from sentkit.formats.rows.block import Row as FileRow
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Rejects
@@ -265,7 +264,7 @@ class Evaluator:
                         model = find(None)
                     result = self.evaluate(encoder, model, test, find)
                     results.setdefault((label, test.suite, test.name), []).append(result)
-                except CannotCreateError:  # the folder of results, for all evaluations
+                except ResultFolderError:
                     raise
                 except SentkitError as error:
                     advice = advice_of_report(error.advice, test, self.settings)
@@ -287,8 +286,10 @@ class Evaluator:
         path = self.result_folder / f"{test.suite}-{test.name}-{key}.json"
         if path.is_file():
             return read_result(path)
-        if not os.access(self.result_folder, os.W_OK):
-            raise CannotCreateError(f"{self.result_folder}: cannot be written")
+        try:
+            check_creatable(str(path), force=True)
+        except CannotCreateError as error:
+            raise ResultFolderError(str(error)) from error
         result = self.compute(encoder, model, test, find)
         with published_together(), open_output(str(path), force=True) as file:
             file.write(orjson.dumps(record_of(result)) + b"\n")
@@ -388,6 +389,10 @@ class Evaluator:
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         return groups, parser, inputs.rejects
+
+
+class ResultFolderError(CannotCreateError):
+    """No evaluation can be kept, so none begins."""
 
 
 def create_folder(folder: Path) -> None:

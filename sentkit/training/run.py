@@ -24,7 +24,7 @@ class Reporter:
     note: Callable[[str], None] = lambda message: None  # details, for verbose output
     warn: Callable[[str], None] = lambda message: None
     error: Callable[[str], None] = lambda message: None  # of one of several runs
-    # A run begins: the work of the runs after it, in units of its work, and the number of all these
+    # A run begins: the work of the runs after it, divided by its own, and the number of all these
     # runs.
     begin: Callable[[float, int], None] = lambda later_work, runs: None
     step: Callable[[Mapping[str, Any]], None] = lambda record: None

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sentkit.errors import UsageError
+from sentkit.errors import CannotCreateError, UsageError
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Space
 from sentkit.metrics.statistics import resample
 from sentkit.papers.published import published
@@ -570,16 +570,21 @@ def test_a_folder_of_results_without_permission_to_write_is_refused_before_an_ev
     """Results that it has are used."""
     report = ("report", "static", "--data", data, "--suites", "sts", "--results", "kept", "-q")
     first = sentkit(*report)
-    monkeypatch.setattr("sentkit.reports.evaluate.os.access", lambda *_: False)
+
+    def refuse(path, force):
+        raise CannotCreateError(f"{path}: cannot be written: permission denied")
+
+    monkeypatch.setattr("sentkit.reports.evaluate.check_creatable", refuse)
     again = sentkit(*report)
-    next(Path("kept").iterdir()).unlink()
+    result = next(Path("kept").iterdir())
+    result.unlink()
     monkeypatch.setattr(Evaluator, "compute", lambda *_: pytest.fail("an evaluation"))
     refused = sentkit(*report)
 
     assert (first.code, again.code) == (0, 0)
     assert again.out == first.out
     assert (refused.code, refused.out) == (73, b"")
-    assert refused.told == ["sentkit report: kept: cannot be written"]
+    assert refused.told == [f"sentkit report: {result}: cannot be written: permission denied"]
 
 
 def test_training_rows_of_a_pipe_are_read_once(sentkit, data, tmp_path):

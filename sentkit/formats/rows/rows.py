@@ -7,7 +7,7 @@ rows are handled in the same way.
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -159,36 +159,34 @@ class Rejects:
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def content(self) -> bytes:
-        """What the file has now; nothing if it cannot be read, as a pipe."""
-        if self.file is None or not self.file.readable():
-            return b""
-        self.file.seek(0)
-        return self.file.read()
+    def lines(self) -> set[bytes]:
+        """The lines that the file has now; none if it cannot be read, as a pipe.
 
-    def add_all(self, rejects: "Rejects", earlier: bytes) -> None:
+        A part of a line at its end, as after a full disk, is removed.
+        """
+        if self.file is None or not self.file.readable():
+            return set()
+        self.file.seek(0)
+        content = self.file.read()
+        complete = content[: content.rfind(b"\n") + 1]
+        has_grown = os.fstat(self.file.fileno()).st_size > len(content)  # by another process
+        if len(complete) < len(content) and not has_grown:
+            self.file.truncate(len(complete))
+        return set(complete.splitlines(keepends=True))
+
+    def add_all(self, rejects: "Rejects", earlier: Set[bytes]) -> None:
         """Add the rejects of a block of the input, which has its file in memory.
 
-        They are not written again if they are in `earlier`, the content of the file when the
-        command began. If it ends with the beginning of these lines, as after a full disk, the rest
-        is written.
+        `earlier` are the lines of the file when the command began, which are not written again.
         """
         self.count += rejects.count
         self.first_error = self.first_error or rejects.first_error
         if self.file is None or not isinstance(rejects.file, BytesIO):
             return
-        lines_of_block = rejects.file.getvalue()
-        if lines_of_block in earlier:
-            return
-        first_line, end_of_line, _ = lines_of_block.partition(b"\n")
-        start = earlier.rfind(first_line + end_of_line)
-        if start < 0:  # the last line of the file can be a part of the first one
-            start = earlier.rfind(b"\n") + 1
-        written = earlier[start:]
-        if lines_of_block.startswith(written):
-            lines_of_block = lines_of_block[len(written) :]
+        lines_of_block = rejects.file.getvalue().splitlines(keepends=True)
+        new_lines = [line for line in lines_of_block if line not in earlier]
         try:
-            self.file.write(lines_of_block)
+            self.file.write(b"".join(new_lines))
             self.file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.file.name) from error

@@ -284,6 +284,14 @@ def create_folder(
     return folder, False
 
 
+def with_setting(folder: FolderRun, name: str, value: object) -> FolderRun:
+    """Write a setting to run.json on which the blocks that exist do not depend."""
+    settings = read_run(folder.path) or {}
+    with published_together(), open_output(folder.source, force=True) as out:
+        out.write(orjson.dumps({**settings, name: value}, option=OPTIONS))
+    return open_folder(folder.path)
+
+
 def compare(folder: FolderRun, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
     names = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}

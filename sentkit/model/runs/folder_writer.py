@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
-from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder
+from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder, with_setting
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
@@ -53,7 +53,6 @@ def settings_of(encoding: Encoding, inputs: Inputs, block_bytes: int | None) -> 
         "fields": dict(encoding.parser.fields),
         "on_truncate": encoding.on_truncate,
         **encoding.window_settings,
-        # No block of a folder that stops at a bad row has one, so --rejects can continue it.
         "on_error": None if inputs.rejects.skip else "fail",
         "max_line": MAX_LINE,
         "quoting": inputs.quoting or "by format",
@@ -97,6 +96,9 @@ class BlockWriter:
         self.keeps_blocks = resume  # that exist; otherwise they are an error
         if not (created or resume or in_shard):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
+        if inputs.rejects.skip and self.folder.settings["on_error"] == "fail":
+            # Its blocks have no bad rows. Those that follow can have some.
+            self.folder = with_setting(self.folder, "on_error", "skip")
         # With --shard, other processes write to the folder, too.
         self.can_undo = created and in_shard is None
         self.in_shard = in_shard or (lambda index: True)
@@ -112,9 +114,9 @@ class BlockWriter:
             remove(leftover)
 
         # A killed process may have written the bad rows of a block, but not the block.
-        self.earlier_rejects = b""
+        self.earlier_rejects = set[bytes]()
         if not created:
-            self.earlier_rejects = inputs.rejects.content()
+            self.earlier_rejects = inputs.rejects.lines()
 
         # The state of the work.
         self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind

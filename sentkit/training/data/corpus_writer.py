@@ -47,8 +47,7 @@ class RowCounts:
         if self.without_target:
             yield f"{self.without_target} rows skipped: {self.why_no_target}"
         if self.blank:
-            rows = "1 row" if self.blank == 1 else f"{self.blank} rows"
-            yield f"{rows} skipped: an empty text, of which no model computes a vector"
+            yield f"{self.why_blank()}, of which no model computes a vector"
         if self.duplicates:
             yield f"{self.duplicates} rows skipped: duplicate texts (dedup=on)"
         if self.ignored_fields:
@@ -57,6 +56,10 @@ class RowCounts:
         if self.truncated:
             rows = f"{self.truncated} of {self.used} rows"
             yield f"{rows} were truncated to the maximum length (--set max_length)"
+
+    def why_blank(self) -> str:
+        rows = "1 row" if self.blank == 1 else f"{self.blank} rows"
+        return f"{rows} skipped: an empty text"
 
 
 def write_corpus(

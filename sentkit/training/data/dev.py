@@ -94,13 +94,15 @@ class Dev:
     rows: Sequence[Row] = ()
     metric: str = SPEARMAN
     sides: Sequence[str] = ()  # of the rows
-    # whether each text is empty or blank: its vector is zero, as that of `encode`
-    blank: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    # indices of the texts that are empty or blank: their vectors are zero, as those of `encode`
+    blank_texts: Sequence[int] = ()
 
     @property
     def digest(self) -> str:
         texts = [*self.tokens, *self.templated, *self.declared]
-        ids = (np.array(text.ids, np.int64) for text in texts)
+        ids = [np.array(text.ids, np.int64) for text in texts]
+        if self.blank_texts:
+            ids.append(np.array(self.blank_texts, np.int64))
         metric = ""  # of scored pairs, as in the records of existing runs
         if self.metric != SPEARMAN:
             metric = self.metric
@@ -124,12 +126,12 @@ class Dev:
 
     def zero_vectors(self) -> str | None:
         """Return a warning if rows have a blank text."""
-        has_blank = self.blank.reshape(-1, len(self.rows)).any(axis=0)
-        if not has_blank.any():
+        rows = {index % len(self.rows) for index in self.blank_texts}
+        if not rows:
             return None
-        row = self.rows[int(has_blank.argmax())]
-        counts = f"{has_blank.sum()} of {len(self.rows)} rows have an empty text"
-        return f"{row.source}: {counts}, whose vector is zero; the first is line {row.number}"
+        first = self.rows[min(rows)]
+        counts = f"{len(rows)} of {len(self.rows)} rows have an empty text"
+        return f"{first.source}: {counts}, whose vector is zero; the first is line {first.number}"
 
     def score(self, method: Method, poll: Callable[[], None]) -> float:
         """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
@@ -179,26 +181,29 @@ class Dev:
         if chosen.reduction == "token":
             texts = self.templated
 
+        filled_texts = np.delete(np.arange(len(texts)), self.blank_texts)
+
         def vectors_of(indices: NDArray[np.intp]) -> Tensor:
-            ids = [np.array(texts[index].ids, np.int64) for index in indices]
+            batch = [texts[index] for index in filled_texts[indices].tolist()]
             packed = pack(
-                ids,
+                [np.array(text.ids, np.int64) for text in batch],
                 method.device,
-                readout_token_indices=[texts[index].readout_token_index for index in indices],
+                readout_token_indices=[text.readout_token_index for text in batch],
             )
             if readout is None:
                 return dev_vectors(method, packed)
             return apply_readouts(method.body, packed, [chosen])[0]
 
-        lengths = [len(text.ids) for text in texts]
-        return computed(method, lengths, vectors_of, poll)
+        lengths = [len(texts[index].ids) for index in filled_texts.tolist()]
+        vectors_of_filled = computed(method, lengths, vectors_of, poll)
+        vectors = np.zeros((len(texts), vectors_of_filled.shape[1]), np.float32)
+        vectors[filled_texts] = vectors_of_filled
+        return vectors
 
     def similarities(self, vectors: NDArray[np.float32]) -> NDArray:
         """Return the similarity or the score of each row, (n,), from the vectors of all texts."""
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
-        if self.blank.any():
-            vectors = np.where(self.blank[:, None], np.float32(0), vectors)
         if self.metric == ACCURACY:
             return accuracy_of_triplets(*np.split(vectors, 3))
         first, second = np.split(vectors, 2)
@@ -271,6 +276,11 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         seen_pairs.add(first, second)
 
     # The tokens without a template, and those with the templates of the method and of the base.
+    texts_of_sides = zip(*(example.texts for example in examples), strict=True)
+    all_texts = [text for texts in texts_of_sides for text in texts]
+    blank_texts = [index for index, text in enumerate(all_texts) if not text.strip()]
+    if len(blank_texts) == len(all_texts):
+        raise DataError("all texts are empty", source=path)
     tokens = tokens_of(examples, base.final_tokenizer, parser.prompts)
     templated: list[Tokens] = []
     readouts = [*kind.readouts(settings), kind.dev_readout(settings)]
@@ -286,8 +296,6 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if parser.kind is not None:
         sides = parser.kind.sides
     rows = [example.row for example in examples]
-    texts_of_sides = zip(*(example.texts for example in examples), strict=True)
-    blank = [not text.strip() for texts in texts_of_sides for text in texts]
     return Dev(
         tokens=tokens,
         gold=gold,
@@ -298,7 +306,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         rows=rows,
         metric=parser.metric,
         sides=sides,
-        blank=np.array(blank),
+        blank_texts=blank_texts,
     )
 
 
@@ -336,8 +344,10 @@ def tokens_of(
             side_tokenizer = tokenizer.with_prompt(prompts[side])
         tokens += side_tokenizer([example.texts[side] for example in examples])
     for index, text in enumerate(tokens):
-        if text.problem:
-            raise examples[index % len(examples)].row.error(text.problem)
+        side, row = divmod(index, len(examples))
+        example = examples[row]
+        if text.problem and example.texts[side].strip():  # an empty text has no tokens
+            raise example.row.error(text.problem)
     return tokens
 
 

@@ -207,10 +207,13 @@ class ExampleParser:
         `VectorReader.blocks`.
         """
         one_vector(block)
+        block.rows.parse(self)
         is_zero = ~block.vectors.any(axis=(1, 2))
         for row in np.flatnonzero(is_zero).tolist():
-            block.rows.refuse(row, "the vector is 0, so it has no direction")
-        block.rows.parse(self)
+            (example,) = block.rows.texts[row]
+            # That of an empty text, which is skipped, is always 0.
+            if example is not None and all(map(str.strip, example.texts)):
+                block.rows.refuse(row, "the vector is 0, so it has no direction")
         return block
 
     def _further_fields(self, kind: Kind) -> tuple[str, ...]:

@@ -177,10 +177,11 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         backend = "cpu:gloo,cuda:nccl"
     try:
         dist.init_process_group(backend, timeout=PATIENCE)
-        waiting = dist.new_group(backend="gloo", timeout=PATIENCE_OF_WAIT)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(f"the processes cannot connect: {error}") from error
     try:
+        with process_errors():
+            waiting = dist.new_group(backend="gloo", timeout=PATIENCE_OF_WAIT)
         yield Processes(rank, world, device, waiting)
     except SentkitError as error:
         error.after_connection = True

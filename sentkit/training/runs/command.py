@@ -383,7 +383,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
         if row_counts.without_target:
             problem += f"; {row_counts.without_target} rows skipped: {row_counts.why_no_target}"
         if row_counts.blank:
-            problem += f"; {row_counts.blank} rows skipped: an empty text"
+            problem += f"; {row_counts.why_blank()}"
         raise DataError(problem, source=source)
     check_files(corpus, settings.batches, needed, source)
     if reads.varied and reads.target_field is not None:

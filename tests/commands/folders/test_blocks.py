@@ -221,24 +221,28 @@ def test_bad_rows_that_a_killed_process_appended_are_not_appended_again(encode):
     assert Path("bad.jsonl").read_bytes() == complete
 
 
-@pytest.mark.parametrize("cut", [0.1, 0.2, 0.5, 0.8, 0.999])
-def test_the_bad_rows_of_a_block_that_were_written_in_part_are_completed(encode, cut):
-    """The file ends within a line, as after a full disk."""
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("cut", [1, 20, 0.3, 0.8, 0.999])
+def test_the_bad_rows_of_blocks_that_were_written_in_part_are_completed(encode, count, cut):
+    """The last blocks are missing, and the file ends within a line, as after a full disk."""
     lines = [json.dumps({"text": 7 if n % 9 > 4 else "the cat"}) for n in range(63)]
     Path("in.jsonl").write_text("".join(f"{line}\n" for line in lines))
     flags = ("in.jsonl", "-o", "a/", "--rejects", "bad.jsonl")
     assert encode(*flags).code == 0
     complete = Path("bad.jsonl").read_bytes()
-    block = max(Path("a").glob("0*"))
-    block.unlink()
+    blocks = sorted(Path("a").glob("0*"))[-count:]
+    for block in blocks:
+        block.unlink()
     Path("bad.jsonl").write_bytes(b"")
     assert encode(*flags, "--resume").code == 0
-    of_block = Path("bad.jsonl").read_bytes()
-    assert len(of_block.splitlines()) > 2
-    earlier = complete.removesuffix(of_block)
+    of_blocks = Path("bad.jsonl").read_bytes()
+    assert len(of_blocks.splitlines()) > 2 * count
+    earlier = complete.removesuffix(of_blocks)
 
-    block.unlink()
-    Path("bad.jsonl").write_bytes(earlier + of_block[: round(cut * len(of_block))])
+    for block in blocks:
+        block.unlink()
+    kept = cut if isinstance(cut, int) else round(cut * len(of_blocks))
+    Path("bad.jsonl").write_bytes(earlier + of_blocks[:kept])
     assert encode(*flags, "--resume").code == 0
     assert Path("bad.jsonl").read_bytes() == complete
 
@@ -254,6 +258,7 @@ def test_a_folder_that_stopped_at_a_bad_row_can_continue_without_it(encode):
 
     assert (stopped.code, resumed.code, whole.code) == (65, 0, 0)
     assert len(blocks) > 2
+    assert Path("a/run.json").read_bytes() == Path("b/run.json").read_bytes()
     assert len(Path("bad.jsonl").read_text().splitlines()) == 1
     names = sorted(path.name for path in Path("b").glob("0*"))
     assert sorted(path.name for path in Path("a").glob("0*")) == names

@@ -86,6 +86,54 @@ def test_a_classifier_reads_empty_texts(train):
     assert "skipped" not in result.err
 
 
+def test_vectors_of_empty_texts_are_skipped_by_distill(train, sentkit, tiny):
+    """They are zero. A zero vector of another text is a bad row."""
+    write_rows(Path(), {"plain": SENTENCES, "mixed": with_blank_rows(SENTENCES, ["text"])})
+    for name in ("plain", "mixed"):
+        encoded = sentkit("encode", f"{name}.jsonl", "-m", tiny, "-o", f"{name}.safetensors", "-q")
+        assert encoded.code == 0
+    plain = train("distill", "plain.safetensors")
+    mixed = train("distill", "mixed.safetensors", output="mixed")
+    zero = {"text": "a cat", "embedding": [0] * 8}
+    write_rows(Path(), {"zero": [zero, {**zero, "embedding": [1] * 8}]})
+    refused = train("distill", "zero.jsonl", output="zero")
+
+    assert (plain.code, mixed.code, refused.code) == (0, 0, 65), plain.err + mixed.err
+    for name in ("model.safetensors", "steps.jsonl"):
+        assert Path("out", name).read_bytes() == Path("mixed", name).read_bytes()
+    assert "zero.jsonl:1: the vector is 0, so it has no direction" in refused.err
+
+
+@pytest.mark.parametrize("metric", ["score", "positive"])
+def test_a_static_model_has_no_tokens_of_an_empty_text(train, sentkit, metric):
+    """Pairs with a score, and positive pairs."""
+    pairs = [dict(pair) for pair in PAIRS]
+    pairs[1]["text_a"] = " "
+    pairs[4]["text_b"] = ""
+    if metric == "positive":
+        pairs = [{"text_a": pair["text_a"], "text_b": pair["text_b"]} for pair in pairs]
+    write_rows(Path(), {"dev": pairs, "rows": PAIR_ROWS})
+    flags = ("-m", "static", "--dev", "dev.jsonl", "--epochs", 1)
+    trained = train("contrast", "rows.jsonl", *flags)
+
+    assert trained.code == 0, trained.err
+    if metric == "score":
+        encoded = sentkit("encode", "dev.jsonl", "-m", "static", "-q")
+        scored = sentkit("score", "--gold", "score", "-q", stdin=encoded.out)
+        expected = json.loads(scored.out)["spearman"]
+        assert record_of()["dev_before"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_dev_without_a_text_is_refused(train):
+    write_rows(Path(), {"rows": SENTENCES})
+    pairs = [{**pair, "text_a": "", "text_b": " "} for pair in PAIRS]
+    write_rows(Path(), {"dev": pairs})
+    result = train("simcse", "rows.jsonl", "--dev", "dev.jsonl")
+
+    assert result.code == 65
+    assert "dev.jsonl: all texts are empty" in result.err
+
+
 @pytest.mark.parametrize("prompt", [(), ("--set", "prompt=query: ")])
 def test_the_score_on_dev_is_that_of_vectors_of_encode(train, sentkit, tiny, prompt):
     """Some pairs have a blank text, whose vector is zero, also with a prompt."""

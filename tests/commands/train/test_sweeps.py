@@ -299,7 +299,7 @@ def test_all_seeds_are_trained_and_those_that_diverge_are_named(train):
     assert names == ["seeds/seed-0", "seeds/seed-1"]
     assert made.told[-2:] == [
         "sentkit train: training: 2 of 2 runs diverged: seeds/seed-0, seeds/seed-1",
-        "  a lower --lr or another --seed can help",
+        "  another --seed can help, or a lower --lr with another -o",
     ]
 
 
