@@ -38,8 +38,9 @@ DESCRIPTION = (
     "Published figures are Spearman x 100 as the paper prints them, with BERT-base unless the "
     "system states another model. Where no task is named, the figure is the mean of all tasks of "
     "the table, which are seven STS tasks unless a note names others.",
-    "Measured figures are Spearman x 100 on STS-B test. The trained systems start from a small raw "
-    "language model and use few steps, so measured and published figures cannot be compared. "
+    "Measured figures are Spearman x 100 on STS-B test, the mean and the standard deviation of "
+    "seeds. The trained systems start from a small raw language model and use few steps, so "
+    "measured and published figures cannot be compared. "
     "examples/README.md and the README of each paper in sentkit/papers describe the measurements. "
     "The weights of BERT, GLUE and the Oxford dictionary were not available.",
 )
