@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import orjson
+
 from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import bare_suffix, json_line, local_path, open_input, shown_path
 from sentkit.formats.rows import lines, parquet, tables
@@ -162,17 +164,24 @@ class Rejects:
     def lines(self) -> set[bytes]:
         """The lines that the file has now; none if it cannot be read, as a pipe.
 
-        A part of a line at its end, as after a full disk, is removed.
+        A part of a line at its end, as after a full disk, is removed. A whole one gets its newline.
         """
         if self.file is None or not self.file.readable():
             return set()
         self.file.seek(0)
         content = self.file.read()
-        complete = content[: content.rfind(b"\n") + 1]
+        *complete_lines, end = content.split(b"\n")
         has_grown = os.fstat(self.file.fileno()).st_size > len(content)  # by another process
-        if len(complete) < len(content) and not has_grown:
-            self.file.truncate(len(complete))
-        return set(complete.splitlines(keepends=True))
+        if end and not has_grown:
+            try:
+                orjson.loads(end)
+            except orjson.JSONDecodeError:
+                self.file.truncate(len(content) - len(end))
+            else:
+                self.file.write(b"\n")
+                self.file.flush()
+                complete_lines.append(end)
+        return {line + b"\n" for line in complete_lines}
 
     def add_all(self, rejects: "Rejects", earlier: Set[bytes]) -> None:
         """Add the rejects of a block of the input, which has its file in memory.

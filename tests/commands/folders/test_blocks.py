@@ -221,8 +221,8 @@ def test_bad_rows_that_a_killed_process_appended_are_not_appended_again(encode):
     assert Path("bad.jsonl").read_bytes() == complete
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("cut", [1, 20, 0.3, 0.8, 0.999])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("cut", [1, 0.3, 0.99, 1.0])
 def test_the_bad_rows_of_blocks_that_were_written_in_part_are_completed(encode, count, cut):
     """The last blocks are missing, and the file ends within a line, as after a full disk."""
     lines = [json.dumps({"text": 7 if n % 9 > 4 else "the cat"}) for n in range(63)]
@@ -241,7 +241,7 @@ def test_the_bad_rows_of_blocks_that_were_written_in_part_are_completed(encode, 
 
     for block in blocks:
         block.unlink()
-    kept = cut if isinstance(cut, int) else round(cut * len(of_blocks))
+    kept = cut if isinstance(cut, int) else round(cut * len(of_blocks)) - 1  # not the newline
     Path("bad.jsonl").write_bytes(earlier + of_blocks[:kept])
     assert encode(*flags, "--resume").code == 0
     assert Path("bad.jsonl").read_bytes() == complete
