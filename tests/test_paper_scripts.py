@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from sentkit.errors import SentkitError
 from sentkit.papers.published import published
 from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, tables_of
 from sentkit.training.catalogue import METHODS
@@ -1002,6 +1003,11 @@ def test_the_minutes_of_training_are_those_of_runs_without_interruption(runner, 
         ("here", "defsent-plus-1-a", "2", "2.0", "cuda"),
         ("published", "", "", "48", "RTX 2080 Ti"),
     ]
+    values = ("null", '"9"', "[]", "true", "-1", "NaN", "1e999")
+    for content in ("", "{", "[]", "{}", *(f'{{"seconds": {value}}}' for value in values)):
+        (runs / "seed-0.time.json").write_text(content)
+        with pytest.raises(SentkitError, match=r"seed-0\.time\.json"):
+            papers.tables.minutes(plan, "minutes")
     with pytest.raises(papers.MissingError, match="no run has a time"):
         papers.tables.minutes(runner("pairsupcon", "bert-base"), "minutes")
 

@@ -435,6 +435,8 @@ class Runner:
         if system.train:
             command = self.train_command(system, seed, path)
             is_continued = path.exists() or path.with_name(f"{path.name}.part").exists()
+            if not is_continued:  # the time is not that of an earlier run in this folder
+                self.time_of_run(path).unlink(missing_ok=True)
             start = time.monotonic()
             report = sentkit(command)
             path.with_suffix(".json").write_text(report)
@@ -596,7 +598,7 @@ class Runner:
         return sorted(rows, key=published_index)
 
     def arguments_of(self, table):
-        """Those of all rows of a table or figure; what is missing is printed."""
+        """Those of all rows of a table or figure. Print the missing ones."""
         if problem := self.missing_sets(table):
             raise MissingError(problem)
         self.say_unfinished(table)

@@ -13,8 +13,9 @@ from figures import OF_AVERAGE, OF_STSB, averages, records_of
 from running import MissingError, sentkit
 from systems import Entries
 
+from sentkit.errors import DataError
 from sentkit.flag_values import classifier_protocol
-from sentkit.formats.files import read_object_if_there
+from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.labels.probes import classifiers
 from sentkit.papers.published import published
 from sentkit.reports.suites import find_test_sets
@@ -255,6 +256,14 @@ def best_temperature(runner, number):
     return beside(runner, number, [line], seeds=[str(len(best["values"]))])
 
 
+def seconds_in(path):
+    """The seconds in the file of a run."""
+    seconds = read_object(path).get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise DataError('"seconds" is not a time', source=str(path), advice="remove the file")
+    return seconds
+
+
 def minutes(runner, number):
     """DefSent+ and PairSupCon: the wall-clock time of training on this machine, without runs that
     were interrupted.
@@ -265,14 +274,14 @@ def minutes(runner, number):
         times = []
         devices = set()
         for path in runner.checkpoints(system).values():
-            time_of_run = read_object_if_there(runner.time_of_run(path))
-            if time_of_run:
-                times.append(time_of_run["seconds"] / 60)
-                made_with = read_object_if_there(Path(path) / "sentkit.json")["made_with"]
-                devices.add(made_with["device"])
+            time_file = runner.time_of_run(path)
+            if time_file.exists():
+                times.append(seconds_in(time_file) / 60)
+                made_with = read_object_if_there(Path(path) / "sentkit.json").get("made_with", {})
+                devices.add(str(made_with.get("device", "unknown")))
         if times:
-            count = str(len(times))
-            rows.append((HERE, system.name, count, f"{fmean(times):.1f}", ", ".join(devices)))
+            mean = f"{fmean(times):.1f}"
+            rows.append((HERE, system.name, len(times), mean, ", ".join(sorted(devices))))
     if not rows:
         raise MissingError("no run has a time")
     if runner.recipe in MINUTES[runner.name]:

@@ -151,12 +151,12 @@ class RowSource:
                 no_rows = error  # raised below, when the file of bad rows is complete
 
         if rejects.count:
-            what = f"bad rows written to {self.rejects}"
+            counted = f"bad rows written to {self.rejects}"
             if dry_run:
-                what = "bad rows"
+                counted = "bad rows"
             elif self.rejects == "/dev/null":
-                what = "bad rows dropped"
-            console.warn(f"{what}: {rejects.count}; the first is {rejects.first_error}")
+                counted = "bad rows dropped"
+            console.warn(f"{counted}: {rejects.count}; the first is {rejects.first_error}")
         if no_rows is not None:
             raise no_rows
 

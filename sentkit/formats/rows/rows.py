@@ -153,15 +153,18 @@ class Rejects:
         self.count += 1
         # A later step can refuse a row before one that the reader has refused.
         first = self.first_error
-        if first is None or (error.source == first.source and is_above(error.line, first.line)):
+        if first is None:
             self.first_error = error
+        elif error.line and first.line:
+            is_above = error.source == first.source and error.line < first.line
+            self.first_error = error if is_above else first
         if self.file is not None:
             record = {"file": shown_path(error.source), "line": error.line, "reason": error.problem}
             if not isinstance(raw, lines.LongLine):
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def lines(self) -> set[bytes]:
+    def written_lines(self) -> set[bytes]:
         """The lines that the file has now; none if it cannot be read, as a pipe.
 
         A part of a line at its end, as after a full disk, is removed. A whole one gets its newline.
@@ -199,10 +202,6 @@ class Rejects:
             self.file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.file.name) from error
-
-
-def is_above(line: int | None, other: int | None) -> bool:
-    return line is not None and other is not None and line < other
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

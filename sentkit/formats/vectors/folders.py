@@ -286,9 +286,10 @@ def create_folder(
 
 def with_setting(folder: FolderRun, name: str, value: object) -> FolderRun:
     """Write a setting to run.json on which the blocks that exist do not depend."""
-    settings = read_run(folder.path) or {}
-    with published_together(), open_output(folder.source, force=True) as out:
-        out.write(orjson.dumps({**settings, name: value}, option=OPTIONS))
+    settings = read_run(folder.path)
+    if settings is not None:  # a folder that was removed is refused below
+        with published_together(), open_output(folder.source, force=True) as out:
+            out.write(orjson.dumps({**settings, name: value}, option=OPTIONS))
     return open_folder(folder.path)
 
 

@@ -116,7 +116,7 @@ class BlockWriter:
         # A killed process may have written the bad rows of a block, but not the block.
         self.earlier_rejects = set[bytes]()
         if not created:
-            self.earlier_rejects = inputs.rejects.lines()
+            self.earlier_rejects = inputs.rejects.written_lines()
 
         # The state of the work.
         self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
