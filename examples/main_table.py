@@ -4,7 +4,8 @@
 
 Every row of main_table.jsonl is trained at its published learning rate with all seeds, and at each
 of RATES with one seed. The rate with the best score on STS-B dev is then trained with all seeds.
-STS-B test is read once for each of these two rates. The reports stay in OUT: a second call trains
+STS-B test is read once for each of these two rates. With --rates '' only the published rate is
+trained. The reports stay in OUT: a second call trains
 only missing runs, and prints the table. The column p compares each seed with the best untuned
 readout of the base, by a paired bootstrap.
 
@@ -35,6 +36,7 @@ def main():
         chosen = chosen_of(systems, arguments.names)
     if not chosen:
         sys.exit(f"main_table.py: no row has a name with {' or '.join(arguments.names)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
     if not arguments.print:
         for system in chosen:
             train_system(arguments, system)
@@ -85,14 +87,21 @@ def parse(words):
 
 def train_system(arguments, system):
     """Train and score the published rate, and the best of the other rates on dev."""
-    rates = [float(rate) for rate in arguments.rates.split(",")]
     for seed in range(arguments.seeds):
         train(arguments, system, system["lr"], seed)
     score(arguments, system, system["lr"])
+    rates = rates_of(arguments)
+    if not rates:
+        return
     best = max(rates, key=lambda rate: train(arguments, system, rate, 0)["dev"])
     for seed in range(1, arguments.seeds):
         train(arguments, system, best, seed)
     score(arguments, system, best)
+
+
+def rates_of(arguments):
+    """The rates to compare; none if --rates is an empty text."""
+    return [float(rate) for rate in arguments.rates.split(",") if rate]
 
 
 def folder_of(arguments, system, rate):
@@ -192,7 +201,6 @@ def rows_of(arguments, kind, count):
     path = arguments.out / f"{kind}-{count}.jsonl"
     if path.exists():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     data = arguments.data
     if kind in ("negated", "variants"):
@@ -302,9 +310,8 @@ def tested(arguments, system):
     """
     folder = folder_of(arguments, system, 0).parent
     reports = {float(path.parent.name): path for path in folder.glob("*/test.jsonl")}
-    rates = [float(rate) for rate in arguments.rates.split(",")]
     best = max(
-        (rate for rate in rates if rate in reports),
+        (rate for rate in rates_of(arguments) if rate in reports),
         key=lambda rate: statistics.fmean(dev_scores(reports[rate])),
         default=None,
     )

@@ -400,6 +400,105 @@ def test_a_base_of_another_size_needs_a_recipe(script, needed, furnished, execut
     assert needed in done.stderr
 
 
+SYNSETS = [  # every fiftieth is held out; of the others, every fifth is a candidate
+    ("00000007-n", "dog", "an animal that barks"),
+    ("00000007-n", "hound", "an animal that barks"),
+    ("00000010-n", "cat", "an animal that purrs"),
+    ("00000011-n", "cow", "an animal that gives milk"),
+    ("00000057-n", "rain", "water that falls from clouds"),
+]
+PACKAGE = '''
+def fit(x):
+    """Fit the model to some rows of data.
+
+    {text}
+
+    Parameters
+    ----------
+    x: the rows
+    """
+
+class Model:
+    """Short."""
+
+def refit(x):
+    """Fit the model to all rows of data.
+
+    {text}
+    """
+
+def _private(x):
+    """Compute what no user of the package needs.
+
+    {other}
+    """
+'''
+LONG_TEXT = "The rows are read once, in the order of the file, and the state is kept between " + (
+    "two calls, so that a second call continues where the first one stopped."
+)
+
+
+def test_models_are_compared_on_retrieval_tests_that_are_made(furnished, tmp_path, execute):
+    """Definitions find the entries of their synset, paraphrases each other, and first lines of
+    docstrings their text.
+    """
+    data = tmp_path / "data"
+    out = tmp_path / "out"
+    for folder in ("dictionary", "senteval", "clustering"):
+        (data / folder).mkdir(parents=True)
+    names = ("synset", "entry", "definition")
+    synsets = in_jsonl(*(dict(zip(names, row, strict=True)) for row in SYNSETS)).encode()
+    (data / "dictionary/wordnet2024.jsonl.gz").write_bytes(gzip.compress(synsets))
+    mrpc = [("a dog runs", "the dog ran", 1), ("rain", "snow", 0), ("a dog runs", "dogs run", 1)]
+    rows = [{"text_a": a, "text_b": b, "label": label} for a, b, label in mrpc]
+    write_rows(data / "senteval", {"mrpc.test": rows})
+    questions = [{"text": text, "label": 0} for text in TEXTS]
+    write_rows(data / "clustering", {"stackoverflow": questions})
+    package = tmp_path / "tiny"
+    package.mkdir()
+    other = LONG_TEXT.replace("The", "All")
+    (package / "__init__.py").write_text(PACKAGE.format(text=LONG_TEXT, other=other))
+    program = "import models; models.PACKAGES = ['tiny']; "
+    program += f"models.main(models.Path({str(data)!r}), models.Path({str(out)!r}), "
+    program += "['a=small', 'b=small'], 'retrieval')"
+    search_path = f"{EXAMPLES}:{tmp_path}"
+
+    done = execute([sys.executable, "-c", program], furnished, PYTHONPATH=search_path)
+
+    def written(name):
+        folder = out / "data/retrieval" / name
+        texts = {}
+        for kind in ("corpus", "queries"):
+            for line in (folder / f"{kind}.jsonl").read_text().splitlines():
+                row = json.loads(line)
+                texts[row["_id"]] = row["text"]
+        header, *lines = (folder / "qrels.tsv").read_text().splitlines()
+        assert header == "query-id\tcorpus-id\tscore"
+        found = [line.split("\t")[:2] for line in lines]
+        candidates = {text for id_, text in texts.items() if id_.startswith("c")}
+        return candidates, {(texts[query], texts[text]) for query, text in found}
+
+    assert done.returncode == 0, done.stderr
+    barks, falls = SYNSETS[0][2], SYNSETS[4][2]
+    assert written("definitions") == (
+        {"dog", "hound", "cat", "rain"},
+        {(barks, "dog"), (barks, "hound"), (falls, "rain")},
+    )
+    assert written("paraphrases") == (
+        {"the dog ran", "snow", "dogs run"},
+        {("a dog runs", "the dog ran"), ("a dog runs", "dogs run")},
+    )
+    first_line = "Fit the model to some rows of data."
+    assert written("docstrings") == ({LONG_TEXT}, {(first_line, LONG_TEXT)})
+    quality, speed = done.stdout.split("\n\n| one thread |")
+    assert [line.split("|")[1].strip() for line in speed.splitlines()[2:]] == ["a", "b"]
+    megabytes = (furnished / "small/model.safetensors").stat().st_size / 1e6
+    assert [line.split("|")[3].strip() for line in speed.splitlines()[2:]] == [
+        f"{megabytes:.1f}"
+    ] * 2
+    assert re.search(r"^\| b ", quality, re.MULTILINE)
+
+
 SHARED = [
     ("dog", "an animal that barks"),
     ("dog", "a  Hot sausage"),
