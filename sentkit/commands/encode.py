@@ -213,7 +213,9 @@ def encode(
         tokenizer, windows = tokenizer_and_windows(text_model, on_truncate, window, batch_tokens)
 
         # The outputs: blocks of a vector folder, or a file for each readout.
-        in_folder = in_folder and not has_file_per_readout(text_model, folder_options, existing)
+        in_folder = in_folder and not has_file_per_readout(
+            text_model, folder_options, existing, output
+        )
         vector_output = VectorOutput(vector_format, force=force, replace=replace, store=store)
         paths = [output.path]
         if not in_folder:

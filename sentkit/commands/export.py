@@ -109,7 +109,7 @@ def export(
         "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declaration.is_static:
-        export_static(checkpoint, reading, store, output, lineage)
+        export_static(checkpoint, reading, store, output, lineage, console)
     else:
         export_transformer(checkpoint, reading, store, output, lineage, console)
 
@@ -129,10 +129,11 @@ def export_static(
     store: str | None,
     output: Output,
     lineage: dict[str, Any],
+    console: Console,
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
     from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
-    from sentkit.formats.lexicons.model2vec import stored_as
+    from sentkit.formats.lexicons.model2vec import LEAST_COSINE, coarse_rows, stored_as
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.static.models import WordTable, read_static_folder
     from sentkit.transforms.steps import Normalize
@@ -148,6 +149,12 @@ def export_static(
     assert isinstance(vectors, WordTable), "a folder has a table"
     with new_folder(output.path, force=output.force) as folder:
         table = stored_as(vectors.table, store)
+        coarse_count = coarse_rows(vectors.table, table)
+        if coarse_count:
+            console.warn(
+                f"--store {store}: {coarse_count} of {len(table.rows)} vectors of tokens have a"
+                f" cosine below {LEAST_COSINE} to those of {checkpoint.name}; use another --store"
+            )
         write_static_folder(
             folder, checkpoint, table, lineage_without_command(checkpoint) | lineage
         )

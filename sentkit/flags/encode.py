@@ -136,13 +136,19 @@ def existing_folder(
             if is_given(value):
                 raise UsageError(f"{flag} needs a vector folder", advice="use -o DIR/")
         return None
+    if folder is not None:
+        refuse_force(output)
+    return folder
+
+
+def refuse_force(output: Output) -> None:
+    """Refuse --force for a vector folder."""
     if output.force:
         remove = f"rm -r {quote(output.path.rstrip('/'))}"
         advice = f"--resume writes the missing blocks; to start again, remove it: {remove}"
         raise UsageError(
             f"--force does not work with a vector folder, {output.path}", advice=advice
         )
-    return folder
 
 
 @dataclass(frozen=True)
@@ -184,12 +190,13 @@ class FolderOptions:
 
 
 def has_file_per_readout(
-    model: "Model", options: FolderOptions, existing: "FolderRun | None"
+    model: "Model", options: FolderOptions, existing: "FolderRun | None", output: Output
 ) -> bool:
     """Whether DIR/ gets a vector file for each of several readouts. Refuses flags of a vector
-    folder.
+    folder, and for a vector folder --force.
     """
     if len(model.readouts) == 1:
+        refuse_force(output)
         if model.tokenizer.needs_all_texts:
             problem = f"{model.name} needs all rows at once, so it cannot write a vector folder"
             raise UsageError(problem)

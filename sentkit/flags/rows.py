@@ -186,7 +186,7 @@ class RowSource:
                     return nullcontext()
             check_creatable(self.rejects, force=output.force or append)
             return nullcontext()
-        if append:
+        if append and self.rejects != "-":
             return open_appended(self.rejects)
         return open_output(self.rejects, force=output.force, has_rejects=True)
 

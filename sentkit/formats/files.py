@@ -149,10 +149,16 @@ def local_path(path: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """The path without symbolic links; a URL as it is."""
-    if is_url(path):
+    """The path without symbolic links; a URL and an included input as they are.
+
+    A link whose target has another suffix stays, because the suffix is the format of the file.
+    """
+    if is_url(path) or path in INCLUDED_INPUTS:
         return path
-    return os.path.realpath(path)
+    real = os.path.realpath(path)
+    if Path(real).suffix == Path(path).suffix:
+        return real
+    return str(Path(path).parent.resolve() / Path(path).name)
 
 
 def digest_of(file: BinaryIO, more: bytes = b"") -> str:

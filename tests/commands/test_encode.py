@@ -33,6 +33,19 @@ def encode(sentkit, tiny):
     return run
 
 
+def test_only_fields_with_values_of_encode_are_removed(encode):
+    """Whole numbers `chunk`, `start` and `end`, and two fields or more of --on-truncate mark."""
+    own = {"chunk": 3, "start": "10:00", "end": "11:00", "n_tokens": 7, "truncated": "no"}
+    of_encode = {"n_tokens": [1, 2], "truncated": [True, False]}
+    chunk = {"chunk": 0, "start": 0, "end": 5}
+    rows = [{"text": "a cat", **fields} for fields in (own, of_encode, chunk)]
+    first = encode(stdin=in_jsonl(*rows)).out
+    done = encode("--replace", stdin=first)
+
+    kept = [set(row) - {"text", "_emb", "embedding"} for row in done.rows]
+    assert kept == [set(own), set(), set()]
+
+
 def masked_means(folder, texts, max_length):
     """The mean of each sentence's own tokens, in one padded batch of transformers."""
     from transformers import AutoTokenizer
@@ -555,3 +568,13 @@ def test_the_file_of_the_weights_is_no_model(encode, tiny):
     assert refused.told[0] == f"sentkit encode: {folder}/model.safetensors: {problem}"
     assert refused.told[1] == f"  name the folder of the checkpoint: {folder}"
     assert vectors.told[1] == "  name the folder of a checkpoint, which has config.json"
+
+
+def test_the_name_of_a_file_does_not_replace_a_field(sentkit):
+    done = sentkit("cat", "--name-field", "k", stdin=in_jsonl({"text": "x", "k": 1}))
+
+    assert (done.code, done.told[0][-24:], done.told[1]) == (
+        65,
+        'field "k" already exists',
+        "  use another --name-field",
+    )

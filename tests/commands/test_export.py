@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from sentkit.formats.files import write_json
-from support import SMALL, copy_tokenizer, make_bert, write_affine
+from support import ROOT, SMALL, copy_tokenizer, make_bert, write_affine
 
 CLOSE = 1e-5
 READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
@@ -347,3 +347,36 @@ def test_a_static_model_is_stored_in_fewer_bytes(
     ):
         failed = sentkit("export", "-m", model, *flags, "-o", "refused")
         assert (failed.code, problem in failed.err) == (2, True)
+
+
+def test_numbers_of_one_byte_that_change_a_static_model_have_a_warning(sentkit, copy_of):
+    """One factor for all numbers: tokens with short vectors become coarse, or zero."""
+    folder = copy_of(ROOT / "sentkit/static", "table")
+    sentkit("export", "-m", folder, "--store", "float32", "-o", "whole")
+    tensors = load_file("whole/model.safetensors")
+    [(name, rows)] = [(name, array) for name, array in tensors.items() if array.ndim == 2]
+    rows[:5] *= 1e-5
+    rows[5] = 0.0
+    save_file({**tensors, name: rows}, "whole/model.safetensors")
+    done = sentkit("export", "-m", "whole", "--store", "int8", "-o", "small")
+    half = sentkit("export", "-m", "whole", "--store", "float16", "-o", "half")
+
+    stored = load_file("small/model.safetensors")[name].astype(np.float64)
+    coarse = 0
+    for row, stored_row in zip(rows.astype(np.float64), stored, strict=True):
+        product = np.sqrt((row @ row) * (stored_row @ stored_row))
+        coarse += row.any() and (product == 0 or row @ stored_row / product < 0.98)
+    assert coarse >= 5
+    assert [line for line in done.told if "cosine" in line] == [
+        f"sentkit export: warning: --store int8: {coarse} of {len(rows)} vectors of tokens have a"
+        " cosine below 0.98 to those of whole; use another --store"
+    ]
+    assert "cosine" not in half.err
+
+
+def test_a_static_model_is_written_into_its_own_folder(sentkit, copy_of):
+    folder = copy_of(ROOT / "sentkit/static", "table")
+    done = sentkit("export", "-m", folder, "--store", "float16", "-o", folder / "half")
+
+    assert done.code == 0
+    assert not list(folder.glob("half/**/half"))

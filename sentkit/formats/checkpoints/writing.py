@@ -59,12 +59,13 @@ def new_folder(path: str, *, force: bool) -> Iterator[Path]:
 
 def copy_files(source: Path, folder: Path, patterns: Iterable[str], but: Set[str]) -> None:
     """Copy the files that match the patterns to the same places in another folder."""
-    for pattern in patterns:
-        for file in source.glob(pattern):
-            if file.is_file() and file.name not in but:
-                copy = folder / file.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
+    # All names first: the other folder can be in this one.
+    files = [file for pattern in patterns for file in source.glob(pattern)]
+    for file in files:
+        if file.is_file() and file.name not in but:
+            copy = folder / file.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
 
 
 def carry(

@@ -36,6 +36,9 @@ class Table:
         return {name: array for name, array in named.items() if array is not None}
 
 
+LEAST_COSINE = 0.98  # of the stored vector of a token and its own; less changes the model
+
+
 def stored_as(table: Table, store: str) -> Table:
     """The table in float32, float16 or int8. For int8, 127 / the largest number multiplies all
     numbers.
@@ -46,6 +49,17 @@ def stored_as(table: Table, store: str) -> Table:
         return replace(table, rows=np.rint(scaled).astype(np.int8))
     with np.errstate(over="ignore"):
         return replace(table, rows=table.rows.astype(store))
+
+
+def coarse_rows(table: Table, stored: Table) -> int:
+    """The number of rows whose stored vector has a cosine below LEAST_COSINE to their own."""
+    vectors = table.rows.astype(np.float32)
+    stored_vectors = stored.rows.astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(stored_vectors, axis=1)
+    is_coarse = np.vecdot(vectors, stored_vectors) < LEAST_COSINE * lengths
+    # a stored vector of zeros has no direction
+    is_lost = vectors.any(axis=1) & ~stored_vectors.any(axis=1)
+    return int(np.count_nonzero(is_coarse | is_lost))
 
 
 def write_model2vec(

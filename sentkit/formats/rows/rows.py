@@ -116,6 +116,9 @@ def size_of(path: str) -> int | None:
         return None
 
 
+BEGIN_OF_RECORD = b'{"file":'
+
+
 @dataclass(slots=True)
 class Rejects:
     """Receives the bad rows of the reader, the tokenizer and the writer.
@@ -167,7 +170,8 @@ class Rejects:
     def written_lines(self) -> set[bytes]:
         """The lines that the file has now; none if it cannot be read, as a pipe.
 
-        A part of a line at its end, as after a full disk, is removed. A whole one gets its newline.
+        A part of a record at its end, as after a full disk, is removed. Another last line without a
+        newline gets one.
         """
         if self.file is None or not self.file.readable():
             return set()
@@ -176,9 +180,7 @@ class Rejects:
         *complete_lines, end = content.split(b"\n")
         has_grown = os.fstat(self.file.fileno()).st_size > len(content)  # by another process
         if end and not has_grown:
-            try:
-                orjson.loads(end)
-            except orjson.JSONDecodeError:
+            if is_part_of_record(end):
                 self.file.truncate(len(content) - len(end))
             else:
                 self.file.write(b"\n")
@@ -202,6 +204,18 @@ class Rejects:
             self.file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.file.name) from error
+
+
+def is_part_of_record(line: bytes) -> bool:
+    """Whether a line is the beginning of a record of `Rejects.add`, which is JSON."""
+    length = min(len(line), len(BEGIN_OF_RECORD))
+    if line[:length] != BEGIN_OF_RECORD[:length]:
+        return False
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return True
+    return False
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

@@ -120,6 +120,9 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
 
 
 def with_name_of_file(row: Row, field: str) -> Row:
+    if field in row.values:
+        problem = f'field "{field}" already exists'
+        raise row.error(problem, advice="use another --name-field")
     name = shown_path(row.source)
     line = row.add([(field.encode(), orjson.dumps(name))], replace=False)
     return Row(line, {**row.values, field: name}, row.source, row.number)

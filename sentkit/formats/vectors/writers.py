@@ -1,5 +1,6 @@
 """Write rows with vectors as JSONL, Parquet or a vector file, by the name of the output."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,8 @@ from sentkit.formats.vectors.file_writer import VectorFileWriter, create_vector_
 from sentkit.formats.vectors.grid import SUFFIX
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, refuse_not_finite
+
+LAYERS = re.compile(r"L\d+(?:\+L\d+)*")  # the beginning of a readout of layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,7 @@ def output_paths(
     """
     if len(readouts) == 1:
         paths = [output]
-    elif output == "-" or Path(output).is_file() or is_file_name(output):
+    elif output == "-" or Path(output).is_file() or is_name_of_file(output):
         raise UsageError("several readouts need an output folder", advice="use -o DIR")
     else:
         paths = [str(Path(output, f"{file_name(readout)}{SUFFIX}")) for readout in readouts]
@@ -231,11 +234,18 @@ def output_paths(
     return paths
 
 
+def is_name_of_file(output: str) -> bool:
+    """Whether an output is not the name of a folder."""
+    return is_file_name(output) and not (output.endswith("/") or Path(output).is_dir())
+
+
 def file_name(readout: str) -> str:
-    """`L3:cls` -> `L03-cls`, so that the order of names is the order of layers."""
-    layers, colon, reduction = readout.partition(":")
-    if not colon:
-        return readout
+    """`L3:cls` -> `L03-cls`, so that the order of names is the order of layers; others have only
+    another sign than the colon.
+    """
+    layers, _, reduction = readout.partition(":")
+    if LAYERS.fullmatch(layers) is None:
+        return readout.replace(":", "-")
     padded = [f"L{int(layer[1:]):02d}" for layer in layers.split("+")]
     return f"{'+'.join(padded)}-{reduction}"
 

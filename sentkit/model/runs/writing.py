@@ -25,8 +25,8 @@ from sentkit.model.text.tokens import TextTokenizer
 if TYPE_CHECKING:
     from sentkit.model.runs.reuse import ReusableVectors
 
-# fields that `--on-truncate mark` adds
-MARKS = ("n_tokens", "truncated", "n_unknown", "unknown_language")
+# The fields of --on-truncate mark, with the type of their values, of which a pair has a list.
+MARKS = {"n_tokens": int, "truncated": bool, "n_unknown": int, "unknown_language": bool}
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
 
 
@@ -68,6 +68,13 @@ def new_field_names(inputs: Inputs, tokenizer: TextTokenizer, on_truncate: str) 
     elif on_truncate == "chunks":
         names += CHUNK
     return names
+
+
+def is_mark(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a row has this field of --on-truncate mark."""
+    value = values.get(name)
+    of_texts = value if isinstance(value, list) else [value]
+    return all(type(value_of_text) is MARKS[name] for value_of_text in of_texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +225,10 @@ class Encoding:
             removed_fields = set(other_vectors)
             if "_emb" in row.values or row.source in self.encoded_inputs:
                 # The fields that `encode` added describe the earlier vectors. One alone is another.
-                if len(row.values.keys() & set(MARKS)) > 1:
-                    removed_fields.update(MARKS)
-                if row.values.keys() >= set(CHUNK):
+                marks = [name for name in MARKS if is_mark(row.values, name)]
+                if len(marks) > 1:
+                    removed_fields.update(marks)
+                if all(type(row.values.get(name)) is int for name in CHUNK):
                     removed_fields.update(CHUNK)
             if removed_fields.isdisjoint(row.values):
                 continue

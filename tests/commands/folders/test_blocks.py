@@ -617,3 +617,47 @@ def test_the_number_of_blocks_of_a_compressed_file_is_unknown_until_the_last_one
     encode("in.jsonl.gz", "-o", "a/", "--resume")
 
     assert sentkit("check", "a").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (b"line 1\nlast line", b"line 1\nlast line\n"),
+        (b'{"file":"a","line":1}\n{"file":"a","li', b'{"file":"a","line":1}\n'),
+        (b'{"fi', b""),
+        (b'{"file":"a","line":1}', b'{"file":"a","line":1}\n'),
+    ],
+)
+def test_only_a_part_of_a_record_is_removed_from_a_file_of_bad_rows(
+    encode, corpus, tmp_path, content, kept
+):
+    (tmp_path / "bad.jsonl").write_bytes(content)
+    encode(corpus, "-o", "out/")
+    assert encode(corpus, "-o", "out/", "--resume", "--rejects", "bad.jsonl").code == 0
+
+    assert (tmp_path / "bad.jsonl").read_bytes() == kept
+
+
+def test_bad_rows_of_a_folder_can_be_printed(encode, corpus, tmp_path):
+    with (tmp_path / corpus).open("a") as file:
+        file.write('{"text":3}\n')
+    done = encode(corpus, "-o", "out/", "--rejects", "-")
+
+    assert (done.code, [row["row"] for row in done.rows]) == (0, ['{"text":3}'])
+    assert not (tmp_path / "-").exists()
+
+
+def test_several_readouts_replace_the_files_of_a_folder(sentkit, tiny, tmp_path):
+    """DIR/ is a folder of files, not a vector folder."""
+    (tmp_path / "x.sweep").mkdir()
+    for folder in ("sw/", "x.sweep", "new.sweep/"):
+        sweep = ("encode", "-m", tiny, "--readout", "cls,pooler:mean", "-q", "-o", folder)
+        first = sentkit(*sweep, stdin="a cat")
+        again = sentkit(*sweep, stdin="a cat")
+        forced = sentkit(*sweep, "-f", stdin="a cat")
+
+        assert [first.code, again.code, forced.code] == [0, 73, 0]
+        names = sorted(path.name for path in (tmp_path / folder).iterdir())
+        assert names == ["cls.safetensors", "pooler-mean.safetensors"]
+    one = sentkit("encode", "-m", tiny, "--readout", "cls", "-o", "one/", "-f", stdin="a cat")
+    assert (one.code, "--force does not work with a vector folder" in one.err) == (2, True)

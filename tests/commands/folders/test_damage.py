@@ -2,6 +2,7 @@
 sentkit.
 """
 
+import gzip
 import json
 import os
 import random
@@ -377,3 +378,28 @@ def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder)
             for settings in (before, after):
                 settings["inputs"][0]["path"] = settings["batch_tokens"] = None
             assert before == after
+
+
+@pytest.mark.parametrize("name", ["p.jsonl.gz", "v.safetensors"])
+def test_a_link_to_a_file_without_its_suffix_is_checked(sentkit, encode, corpus, tmp_path, name):
+    """As in the cache of the hub. The name of the link is the format."""
+    if name == "v.safetensors":
+        sentkit("encode", corpus, "-m", "words.txt", "-o", "v.safetensors", "-q")
+        content = Path("v.safetensors").read_bytes()
+        Path("v.safetensors").unlink()
+    else:
+        content = gzip.compress(Path(corpus).read_bytes())
+    Path("blob").write_bytes(content)
+    Path(name).symlink_to("blob")
+    written = encode(name, "-o", "out/")
+    checked = sentkit("check", "out", "--deep")
+
+    assert (written.code, checked.code, checked.told) == (0, 0, checked.told)
+    assert json.loads(Path("out/run.json").read_text())["inputs"][0]["path"] == f"{tmp_path}/{name}"
+
+
+def test_the_included_texts_are_checked(sentkit, encode):
+    encode("sentkit:hazards", "-o", "out/")
+    checked = sentkit("check", "out", "--deep")
+
+    assert (checked.code, "no such file" in checked.err) == (0, False)
