@@ -78,7 +78,7 @@ def duplicates(
     needs({"--replace": replace}, {"--groups": groups})
     check_device_of_metric(device, metric)
     check_threshold(threshold, metric)
-    check_shown_fields(shown_fields or [])
+    check_shown_fields(shown_fields or [], has_several_files=len(against or []) > 1)
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import json_of
@@ -136,9 +136,9 @@ def duplicates(
                 file.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(duplicates))
 
 
-def check_shown_fields(names: Sequence[str]) -> None:
+def check_shown_fields(names: Sequence[str], *, has_several_files: bool) -> None:
     for name in names:
-        if name in FIELDS_OF_PAIRS:
+        if name in FIELDS_OF_PAIRS or (name == "file" and has_several_files):
             advice = f"remove --show {quote(name)}"
             raise UsageError(f"--show {name}: every pair has this field", advice=advice)
 

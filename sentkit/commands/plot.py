@@ -9,13 +9,14 @@ from sentkit.console import Console, slow
 from sentkit.flags import options
 from sentkit.flags.outputs import PictureOutput
 from sentkit.flags.rows import FieldNames, RowSource, input_paths
-from sentkit.flags.rules import needs
+from sentkit.flags.rules import needs, refuse_together
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.plots.picture import Picture
 
 PAIRS_OF_EACH_EXTREME = 20
+SAMPLE_SIZE = 2000
 
 
 def space(
@@ -45,9 +46,9 @@ def space(
         ),
     ] = None,
     sample: Annotated[
-        int,
-        Option("--sample", metavar="N", min=3, help="Maximum number of rows."),
-    ] = 2000,
+        int | None,
+        Option("--sample", metavar="N", min=3, help="Maximum number of rows. [default: 2000]"),
+    ] = None,
     perplexity: Annotated[
         float | None,
         Option(
@@ -57,7 +58,9 @@ def space(
             help="Of t-SNE. [default: 30, or a third of up to 30 vectors]",
         ),
     ] = None,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int, Option("--seed", metavar="N", min=0, max=2**32 - 1, help="Random seed.")
+    ] = 0,
     output_path: options.Picture = "-",
     force: options.Force = False,
     width: options.Width = None,
@@ -68,6 +71,7 @@ def space(
 ) -> None:
     """Draw vectors in two dimensions."""
     needs({"--each": pairs_of_each_extreme}, {"--gold": gold})
+    refuse_together({"--sample": sample}, {"--gold": gold}, ", which draws --each pairs")
     needs({"--perplexity": perplexity}, {"--by tsne": by == "tsne"})
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.space import CLUSTER, SpaceOptions, space
@@ -79,7 +83,7 @@ def space(
         has_clusters=label == CLUSTER,
         gold=rows.name_in_input(gold),
         extreme_count=pairs_of_each_extreme or PAIRS_OF_EACH_EXTREME,
-        sample_size=sample,
+        sample_size=sample or SAMPLE_SIZE,
         perplexity=perplexity,
         seed=seed,
     )

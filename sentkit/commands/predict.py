@@ -190,6 +190,9 @@ def outputs_of_probe(
 
     with from_first_row(inputs) as (all_rows, has_vectors):
         if has_vectors:
+            for flag, value in (("--device", device), ("--precision", precision)):
+                if value != "auto":
+                    raise UsageError(f"{flag} has no effect on rows with vectors")
             yield from classifier.outputs(all_rows)
             return
 

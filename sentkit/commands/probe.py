@@ -99,6 +99,8 @@ def probe(
     penalty_values = None
     if penalties is not None:
         penalty_values = parse_penalties(penalties)
+        if test is not None and len(penalty_values) == 1 and folds is not None:
+            raise UsageError("--folds has no effect with --test and one penalty")
     from sentkit.formats.files import check_input, is_safetensors
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch

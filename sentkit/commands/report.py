@@ -283,7 +283,7 @@ def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | No
         path = argument
         threshold = None
         match = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", argument)
-        if match is not None:
+        if match is not None and float(match[2]) > 0:
             path = match[1]
             threshold = float(match[2])
         elif re.search(r":-?\d*\.?\d+$", argument) and not exists(Path(argument)):

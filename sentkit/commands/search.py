@@ -149,7 +149,7 @@ def search(
     needs({"--merge": merge, "--model": model}, {"TEXT": texts})
     refuse_together({"--merge": merge}, not_of_merge)
     refuse_together({"--queries": queries}, {"TEXT": texts})
-    needs({"--shard": shard}, {"--corpus": corpus})
+    needs({"--shard": shard, "--mapped": mapped}, {"--corpus": corpus})
     refuse_together(
         {"--shard": shard}, {"--flat": flat, "--replace": replace, "--rejects": rejects}
     )

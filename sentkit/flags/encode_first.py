@@ -118,9 +118,9 @@ def encoded_first(
         words_of_pipe = ["sentkit", *renamed(words, {source: "-"})]
         return f"{command_of_source.line(source)} | {join(words_of_pipe)}"
 
-    lines = [command_of_source.line(source, vectors_of(source))]
-    lines += [command.line(path, vectors_of(path)) for path in texts]
-    new_names = {path: vectors_of(path) for path in [source, *texts]}
+    new_names = names_of_vectors([source, *texts])
+    lines = [command_of_source.line(source, new_names[source])]
+    lines += [command.line(path, new_names[path]) for path in texts]
     lines.append(join(["sentkit", *renamed(words, new_names)]))
     return " && ".join(lines)
 
@@ -141,6 +141,20 @@ def renamed(words: Sequence[str], new_names: Mapping[str, str]) -> list[str]:
         flag = word.removesuffix(value)
         new_words.append(flag + new_names.get(value, value))
     return new_words
+
+
+def names_of_vectors(paths: Sequence[str]) -> dict[str, str]:
+    """The names of new vector files for several files, all different."""
+    names = dict[str, str]()
+    for path in paths:
+        name = vectors_of(path)
+        stem = name.removesuffix(".safetensors")
+        number = 2
+        while name in names.values():
+            name = f"{stem}-{number}.safetensors"
+            number += 1
+        names[path] = name
+    return names
 
 
 def vectors_of(path: str) -> str:

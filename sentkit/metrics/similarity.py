@@ -117,12 +117,22 @@ def _products_of_float64(a: Float64, b: Float64) -> Float32:
     return (a @ b.T).astype(np.float32)
 
 
-# Products that are exact to the digits of float32, of which those of BLOCKS lose two.
+# Products that are exact to the digits of float32, of which those of BLOCKS lose two. Short
+# Euclidean distances between long rows are not: see `has_cancelled`.
 EXACT_BLOCKS: dict[str, BlockMetric] = {
     **BLOCKS,
     "cosine": BlockMetric(_unit_rows_in_float64, _products_of_float64),
     "dot": BlockMetric(lambda rows: rows.astype(np.float64), _products_of_float64),
 }
+
+
+CANCELLATION = 1e-5  # of |a|^2 + |b|^2: of a smaller |a - b|^2, the products lose too many digits
+
+
+def has_cancelled(distances: Float32, a: Float64, b: Float64) -> NDArray[np.bool_]:
+    """Whether the values of `_euclidean_blocks` are imprecise, (n, m)."""
+    squares = np.vecdot(a, a)[:, None] + np.vecdot(b, b)
+    return np.square(distances, dtype=np.float64) < CANCELLATION * squares
 
 
 # A matrix product of float32 rounds equal rows differently at different positions. So its values

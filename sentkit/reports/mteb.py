@@ -159,7 +159,11 @@ def write_results(
                 write_checkpoint(temporary / name, name, row, index, tests, results)
         if not any(temporary.iterdir()):
             raise AnswerIsNo("no result file was written: no evaluation has a value")
-        publish_folder(temporary, target, force=False, name=folder)
+        try:
+            publish_folder(temporary, target, force=False, name=folder)
+        except CannotCreateError as error:
+            advice = "another process created it; choose another -o"
+            raise CannotCreateError(str(error), advice=advice) from error
 
 
 def check_new_folder(path: str) -> None:

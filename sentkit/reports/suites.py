@@ -225,7 +225,9 @@ def named_files(
     split: str,
     further_splits: Sequence[str] = (),
 ) -> Iterator[TestSet]:
-    """NAME.SPLIT or NAME, and the files of further splits that are there."""
+    """NAME.SPLIT or NAME, and the files of further splits that are there: NAME.dev only beside
+    NAME.test, because folds of the training rows are the test without it.
+    """
     for name in names:
         path = first_file(folder, f"{name}.{split}", name)
         if path is None:
@@ -235,6 +237,8 @@ def named_files(
             file = first_file(folder, f"{name}.{further_split}")
             if file is not None:
                 files_of_splits[further_split] = file
+        if "test" not in files_of_splits:
+            files_of_splits.pop("dev", None)
         yield TestSet(suite, name, path, files_of_splits)
 
 

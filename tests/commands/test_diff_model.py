@@ -636,3 +636,20 @@ def test_the_texts_can_be_in_another_file(sentkit, tmp_path, name):
     assert few.told == [f"sentkit diff: few.txt: fewer rows than {name}"]
     assert many.told == [f"sentkit diff: {name}: fewer rows than many.txt"]
     assert "pairs.jsonl:1: this row has 2 texts, row 1 of" in pairs.err
+
+
+def test_texts_of_another_file_do_not_replace_those_of_the_rows(sentkit):
+    sentkit(
+        "encode", "-m", "nano", "-o", "v.safetensors", stdin=in_jsonl(*({"text": t} for t in TEXTS))
+    )
+    Path("t.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    Path("other.txt").write_text("".join(f"{text}\n" for text in TEXTS[::-1]))
+    same = sentkit("diff", "v.safetensors", "-m", "nano", "--texts", "t.txt")
+    done = sentkit("diff", "v.safetensors", "-m", "nano", "--texts", "other.txt")
+
+    problem = 'other.txt:1: "text" differs from row 1 of v.safetensors'
+    assert same.code == 0
+    assert (done.code, done.told) == (
+        65,
+        [f"sentkit diff: {problem}", "  leave out --texts: A has the texts"],
+    )

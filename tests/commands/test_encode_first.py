@@ -163,6 +163,28 @@ def test_centroids_of_another_space_name_their_model(sentkit, run_line, files, t
     )
 
 
+def test_centroids_without_the_normalization_of_the_rows(sentkit, files):
+    sentkit("cluster", "nano.jsonl", "-k", 2, "--centroids", "c.jsonl")
+    result = sentkit("cluster", "nano.jsonl", "--from-centroids", "c.jsonl", "--normalize")
+
+    advice = "  leave out --normalize, which the centroids do not have"
+    assert (result.code, result.told[1]) == (65, advice)
+
+
+def test_the_advice_has_different_outputs_for_files_of_one_name(sentkit, run_line, files, tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pairs.jsonl").write_bytes((tmp_path / "pairs.jsonl").read_bytes())
+    line = ("score", "two/pairs.jsonl", "--gold", "score", "--baseline", "one/pairs.jsonl")
+    result = sentkit(*line)
+    _, _, advice = result.told[1].partition("encode the texts first: ")
+
+    assert advice.endswith(
+        "sentkit score pairs.safetensors --gold score --baseline pairs-2.safetensors"
+    )
+    assert run_line(advice, "").code == 0
+
+
 def test_a_text_of_another_model_names_that_of_the_corpus(sentkit, files, tiny):
     result = sentkit("search", "x", "--corpus", "tiny.safetensors", "-m", "static", "-q")
 

@@ -224,3 +224,13 @@ def test_a_row_without_a_text_has_its_entry(sentkit, tmp_path):
     result = sentkit("mine", "--corpus", "corpus.jsonl", stdin=in_jsonl(pair | vectors))
 
     assert (result.code, result.rows) == (0, [pair | {"negatives": ["x", "y"]}])
+
+
+def test_more_negatives_than_any_number_of_texts(sentkit, corpus, rows):
+    mine = ("mine", "--corpus", corpus)
+    most = sentkit(*mine, "--top", 2**63 - 1, stdin=rows)
+    many = sentkit(*mine, "--top", 1000, stdin=rows)
+    none = sentkit(*mine, "--skip", 2**63 - 1, stdin=rows)
+
+    assert (most.code, most.rows) == (0, many.rows)
+    assert [row["negatives"] for row in none.rows] == [[]] * 10

@@ -100,6 +100,21 @@ def test_the_digits_of_the_matrix_are_those_of_float64(sentkit, metric):
     np.testing.assert_array_equal(matrix.astype(np.float32), products.astype(np.float32))
 
 
+def test_the_matrix_has_short_distances_between_long_rows(sentkit):
+    """|a|^2 + |b|^2 - 2ab has lost their digits."""
+    random = np.random.default_rng(0)
+    long = (random.standard_normal(300) * 1000).astype(np.float32)
+    vectors = [long + np.float32(offset) for offset in (0, 1e-3, 1e-2, 0.1, 1, 10, 0)]
+    rows = texts_with([vector.tolist() for vector in vectors])
+    result = sentkit("score", "--matrix", "--metric", "euclidean", stdin=rows)
+    wide = np.array(vectors, np.float64)
+    expected = -np.sqrt(((wide[:, None] - wide) ** 2).sum(axis=2))
+    matrix = np.array([row["similarities"] for row in result.rows])
+
+    np.testing.assert_allclose(matrix, expected, rtol=1.2e-7)
+    assert (np.diagonal(matrix) == 0).all()
+
+
 @metrics
 def test_similarities_beyond_float32_are_in_the_matrix(sentkit, metric):
     """Vectors are float32, but their products and distances can be larger."""
@@ -314,3 +329,34 @@ def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_p
         f"t{n}" for n in range(1, 16) if f"t{n}" not in near
     ]
     assert all("embedding" not in row for row in new.rows)
+
+
+def test_a_field_that_no_row_has_cannot_be_shown(sentkit, tmp_path):
+    """Neither in the file nor in the others; one that only some of the files have can be shown."""
+    vectors = numbers(3, 4, 5)
+    (tmp_path / "a.jsonl").write_text(texts_with(vectors))
+    rows = in_jsonl(*({"title": "x", "embedding": vector} for vector in vectors))
+    (tmp_path / "b.jsonl").write_text(rows)
+    duplicates = ("duplicates", "a.jsonl", "--threshold", 0.9, "--against", "b.jsonl")
+    wrong = sentkit(*duplicates, "--show", "titel", "-o", "out.jsonl")
+    of_other = sentkit(*duplicates, "--show", "title")
+    of_file = sentkit(*duplicates, "--show", "id")
+
+    told = ['sentkit duplicates: b.jsonl: no row has "titel"', "  the rows have: title"]
+    assert (wrong.code, wrong.told) == (65, told)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert {row["title_b"] for row in of_other.rows} == {"x"}
+    assert [row["id_a"] for row in of_file.rows] == [1, 2, 3]
+
+
+def test_the_file_of_several_others_is_a_field_of_each_pair(sentkit, tmp_path):
+    vectors = numbers(3, 4, 5)
+    rows = in_jsonl(*({"file": "x", "embedding": vector} for vector in vectors))
+    (tmp_path / "a.jsonl").write_text(rows)
+    shown = ("duplicates", "a.jsonl", "--threshold", 0.9, "--show", "file")
+    one = sentkit(*shown, "--against", "a.jsonl")
+    several = sentkit(*shown, "--against", "a.jsonl", "--against", "a.jsonl")
+
+    assert {row["file_b"] for row in one.rows} == {"x"}
+    assert several.code == 2
+    assert several.told[0] == "sentkit duplicates: --show file: every pair has this field"

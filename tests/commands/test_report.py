@@ -531,7 +531,7 @@ def test_test_sets_that_occur_as_a_whole_in_training_files_have_no_other_value(
     assert result.told == ["sentkit report: warning: own: all rows occur in --train"]
 
 
-@pytest.mark.parametrize("threshold", ["1.5", "0", "-0.5", "90"])
+@pytest.mark.parametrize("threshold", ["1.5", "0", "0.0", ".0", "-0.5", "90"])
 def test_thresholds_of_training_files_that_are_no_cosines_are_refused(sentkit, tmp_path, threshold):
     for name in ("p.jsonl", "train.jsonl"):
         (tmp_path / name).write_text(in_jsonl(*PAIRS))
@@ -917,6 +917,40 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     assert row["value"] == pytest.approx(expected["ndcg@10"], rel=1e-6)
     assert from_kept.out == result.out
     assert f"sentkit report: warning: not used: {data}/retrieval/half" in result.told
+
+
+@pytest.mark.parametrize("suite", ["senteval", "few-shot"])
+def test_rows_of_dev_need_rows_of_a_test(sentkit, tmp_path, suite):
+    """Without NAME.test, folds of NAME.train are the test, and NAME.dev has no use."""
+    texts = [{"text": f"{('good', 'bad')[n % 2]} {n}", "label": n % 2} for n in range(40)]
+    (tmp_path / "d").mkdir()
+    write_rows(tmp_path / "d", {"senteval/sst2.train": texts, "senteval/sst2.dev": texts[:9]})
+    report = ("report", "static", "--data", "d", "--suites", suite)
+    with_dev = sentkit(*report)
+    (tmp_path / "d/senteval/sst2.dev.jsonl").unlink()
+    without = sentkit(*report)
+
+    assert "sentkit report: warning: not used: d/senteval/sst2.dev.jsonl" in with_dev.told
+    assert (with_dev.code, with_dev.out) == (0, without.out)
+
+
+def test_kept_results_depend_on_the_part_of_each_file(sentkit, tmp_path):
+    """Two parts with the same content are not the same evaluation."""
+    texts = [{"text": f"{('good', 'bad')[n % 2]} {n}", "label": n % 2} for n in range(40)]
+    (tmp_path / "d").mkdir()
+    parts = {"train": texts, "dev": texts[:9], "test": texts[9:20]}
+    write_rows(tmp_path / "d", {f"senteval/sst2.{part}": rows for part, rows in parts.items()})
+    report = ("report", "static", "--data", "d", "--suites", "senteval")
+    sentkit(*report, "--results", "kept")
+    folder = tmp_path / "d/senteval"
+    (folder / "sst2.dev.jsonl").rename(folder / "sst2.other.jsonl")
+    (folder / "sst2.test.jsonl").rename(folder / "sst2.dev.jsonl")
+    (folder / "sst2.other.jsonl").rename(folder / "sst2.test.jsonl")
+    from_kept = sentkit(*report, "--results", "kept")
+    computed = sentkit(*report)
+
+    assert from_kept.out == computed.out
+    assert computed.rows[0]["n"] == 9
 
 
 def test_retrieval_has_the_prompts_of_a_static_model(sentkit, data, retrieval, static_with_prompts):

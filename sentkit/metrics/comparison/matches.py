@@ -263,7 +263,12 @@ class SidesOfModel(Sides):
                     f"this row has {len(texts_of_row)} texts, row {row.number} of {row.source} has"
                 )
                 raise text_row.error(f"{problem} {len(names)} vectors")
-            values = row.values | dict(zip(names_in_rows, texts_of_row, strict=True))
+            texts_by_name = dict(zip(names_in_rows, texts_of_row, strict=True))
+            for name, text in texts_by_name.items():
+                if row.values.get(name, text) not in (text, None):
+                    problem = f'"{name}" differs from row {row.number} of {self.paths[0]}'
+                    raise text_row.error(problem, advice="leave out --texts: A has the texts")
+            values = row.values | texts_by_name
             new_rows.append(Row(row.line, values, row.source, row.number, row.raw))
             texts_of_rows.append(texts_of_row)
         block = block_of_rows(new_rows)

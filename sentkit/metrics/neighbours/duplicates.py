@@ -103,6 +103,10 @@ class Duplicates:
         self.corpora = [SearchCorpus(table, self.show) for table in tables]
         self.corpus = self.corpora[0]
         self.has_several_files = len(tables) > 1
+        # Those of `show` that no row had until now; with `against`, rows of FILE are read later.
+        self.unknown_fields = set(self.show)
+        for corpus in self.corpora:
+            self._note_fields(corpus)
         if not self.against:
             self._refuse_unknown_fields()
 
@@ -110,15 +114,16 @@ class Duplicates:
         refuse_existing_fields(one_vector(block).rows, self.forbidden_fields, replace=False)
         return block
 
+    def _note_fields(self, corpus: SearchCorpus) -> None:
+        for index in range(len(corpus.table)):
+            if not self.unknown_fields:  # most corpora have all of them in the first row
+                return
+            self.unknown_fields -= corpus.shown(index).keys()
+
     def _refuse_unknown_fields(self) -> None:
         """Raise an error if no row has one of the fields in `show`."""
-        missing = set(self.show)
-        for index in range(len(self.corpus.table)):
-            if not missing:  # most corpora have all of them in the first row
-                return
-            missing -= self.corpus.shown(index).keys()
-        if missing:
-            problem = f'no row has "{min(missing)}"'
+        if self.unknown_fields:
+            problem = f'no row has "{min(self.unknown_fields)}"'
             raise DataError(problem, source=self.corpus.path, advice=advice_on_fields(self.corpus))
 
     def near(self) -> Iterator[RowNeighbours]:
@@ -219,13 +224,19 @@ class Duplicates:
         """Each row that has near rows in another file, once for each of these files."""
         fields = field_names_of(self.inputs, self.inputs.paths[0])
         for block in self._blocks():
+            hidden = (*block.names, "_emb")
+            for values in block.rows.values:
+                if not self.unknown_fields:
+                    break
+                self.unknown_fields -= values.keys() - set(hidden)
             for index, near_rows in enumerate(self._near_rows(block)):
                 for corpus, (rows, similarities) in zip(self.corpora, near_rows, strict=True):
                     if len(rows):
                         row = block.rows.row(index)
-                        shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
+                        shown = shown_fields(row, hidden, self.show, fields)
                         indices = corpus.in_table(rows)
                         yield RowNeighbours(row.number, shown, corpus, indices, similarities)
+        self._refuse_unknown_fields()
 
     def _far_rows(self) -> Iterator[VectorBlock]:
         """The rows without a near row in the other files."""

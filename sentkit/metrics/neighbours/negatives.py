@@ -181,7 +181,8 @@ class Miner:
         self.pool_size = self.top
         if self.judge is not None:
             self.pool_size = JUDGED * self.top
-        self.depth = self.skip + self.pool_size + OWN_TEXTS  # nearest rows of an anchor
+        depth = self.skip + self.pool_size + OWN_TEXTS
+        self.depth = min(depth, len(self.candidates.vectors))  # nearest rows of an anchor
         self.at_once = self.searcher.queries_at_once(self.depth)
 
     def limits(self, positives: Float64) -> Float64:

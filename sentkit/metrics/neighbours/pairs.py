@@ -18,7 +18,7 @@ from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Searcher
-from sentkit.metrics.similarity import EXACT_BLOCKS, exact_similarities
+from sentkit.metrics.similarity import EXACT_BLOCKS, exact_similarities, has_cancelled
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -140,7 +140,9 @@ def read_all_rows(
 def similarity_rows(
     blocks: Iterable[VectorBlock], *, metric: str
 ) -> Iterator[tuple[Row, Float32 | Float64]]:
-    """Each row with its similarities to all rows; those beyond float32 are in float64."""
+    """Each row with its similarities to all rows. Those that the products of blocks cannot give are
+    computed one by one: those beyond float32, in float64, and short distances between long rows.
+    """
     rows, vectors = read_all_rows(blocks, max_rows=LARGEST_MATRIX)
     block_metric = EXACT_BLOCKS[metric]
     prepared = block_metric.prepare(vectors)
@@ -151,10 +153,14 @@ def similarity_rows(
         with np.errstate(over="ignore", invalid="ignore"):
             similarities = block_metric.compare(prepared[block], prepared)
         is_beyond = ~np.isfinite(similarities)
+        is_inexact = is_beyond
+        if metric == "euclidean":
+            is_inexact = is_beyond | has_cancelled(similarities, prepared[block], prepared)
         if is_beyond.any():
-            rows_a, rows_b = np.nonzero(is_beyond)
             similarities = similarities.astype(np.float64)
-            similarities[is_beyond] = exact_similarities(
+        if is_inexact.any():
+            rows_a, rows_b = np.nonzero(is_inexact)
+            similarities[is_inexact] = exact_similarities(
                 metric, vectors[block], vectors, (rows_a, rows_b)
             )
         for index, similarities_of_row in enumerate(similarities, start):
