@@ -104,6 +104,10 @@ def declared_in(source: str, *, unless: bool = False) -> Iterator[None]:
         raise DataError(str(error), source=source, advice=error.advice) from error
 
 
+class DivergedRunsError(DataError):
+    """Some of several runs diverged; the others are complete."""
+
+
 class DivergedError(DataError):
     """A training with values that are not finite."""
 

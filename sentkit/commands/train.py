@@ -20,11 +20,12 @@ from sentkit.console import (
     show,
     watch_rows,
 )
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DivergedRunsError, UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, model_paths
 from sentkit.flags.rows import RowSource, input_paths
+from sentkit.flags.rules import needs
 from sentkit.process import check_threads, handle_signals, is_first_process, typed_words
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ def train(
     with handle_signals(stopping) as stop, open_method(method) as loaded:
         kind = loaded.method_class
         if list_ and not output_path:
+            needs({"--preset": preset, "--set": set_}, {"-o": output_path or None})
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.run import Reporter, Run
@@ -206,6 +208,9 @@ def train(
         if dev is None:
             refuse_settings_of_dev(assigned)
         sweep = combinations(kind.Settings, assigned)
+        if "metric" in sweep[0]:
+            problem = "--set metric: scores of different metrics cannot be compared"
+            raise UsageError(problem, advice="run the command once per metric")
         settings_of_sweep = [
             build(kind.Settings, kind.presets, preset, words_for(assigned | chosen))
             for chosen in sweep
@@ -272,8 +277,8 @@ def train(
             if outcome.is_first_process:
                 progress.done()
                 print_results(runs, kind.Settings, outcome.diverged)
-                if outcome.diverged:
-                    raise error_of_diverged(runs, outcome.diverged)
+        if outcome.is_first_process and outcome.diverged:
+            raise error_of_diverged(runs, outcome.diverged)
 
 
 def settings_of_flags(
@@ -344,7 +349,7 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
     return all(recorded_digests(run.output, FILE) == digests for run in finished)
 
 
-def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DataError:
+def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DivergedRunsError:
     """The error at the end of several runs, of which some have no result."""
     from sentkit.formats.files import shown_path
 
@@ -353,7 +358,7 @@ def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> Data
     advice = "another --seed can help, or a lower --lr with another -o"
     if runs[0].chosen:
         advice = "replace these values; with --resume, the command keeps the finished runs"
-    return DataError(problem, source="training", advice=advice)
+    return DivergedRunsError(problem, source="training", advice=advice)
 
 
 def print_results(

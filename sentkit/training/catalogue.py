@@ -323,6 +323,9 @@ def module_of(path: str) -> ModuleType:
     assert spec is not None, path
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module
+    folder = str(Path(path).parent.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)  # of the files that it imports
     exec(compile(content, path, "exec"), vars(module))
     return module
 

@@ -60,7 +60,7 @@ REFUSED = [
             f"view_a=span-cutoff readout={name}",
             f"span-cutoff can leave out the token that readout={name} reads",
         )
-        for name in ("cls", "pooler", "L2:cls", "concat:mean:cls")
+        for name in ("cls", "pooler", "last", "L2:cls", "concat:mean:cls")
     ),
     ("consert", "view_a=adversarial", ".*expected none, shuffle"),
     ("consert", "mode=joint adv_eps=2", "adv_eps has no effect with " + VIEWS),

@@ -19,7 +19,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
+from sentkit.errors import AnswerIsNo, CannotCreateError, DivergedRunsError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import (
@@ -46,7 +46,8 @@ def published_together() -> Iterator[None]:
     leaves only side files.
 
     Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then
-    complete. After NoRowsError, only the file of --rejects is, because it then has all rows.
+    complete. After NoRowsError and DivergedRunsError, only the file of --rejects is: it then
+    has all rows, and the finished runs have none of them.
     """
     outputs: list[UnpublishedFile] = []
     token = _waiting.set(outputs)
@@ -56,7 +57,7 @@ def published_together() -> Iterator[None]:
         for output in outputs:
             output.publish()
         raise
-    except NoRowsError:
+    except (NoRowsError, DivergedRunsError):
         for output in outputs:
             if output.has_rejects:
                 output.publish()

@@ -164,11 +164,11 @@ class Settings(Recipe):
 
 
 def reads_one_token(name: str) -> bool:
-    """Whether a readout reads a token at a fixed place, such as [CLS]."""
+    """Whether a readout reads a token at a fixed place, such as [CLS] or the last one."""
     if name == AS_BASE:  # another one than that of ConSERT is refused with the base
         return False
     reductions = {joined.reduction for joined in parse_readout(name).joined_readouts}
-    return not reductions.isdisjoint(("cls", "pooler", "token"))
+    return not reductions.isdisjoint(("cls", "last", "pooler", "token"))
 
 
 PAPER = Paper(

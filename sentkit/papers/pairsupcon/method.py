@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
-from sentkit.training.data.corpus import Batch
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import Group
 from sentkit.training.losses import entailment_contrast
@@ -40,7 +41,14 @@ class PairSupCon(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
-        return Reads((PAIR,), "label", RELATIONS, varied=settings.objective == "cls")
+        return Reads((PAIR,), "label", RELATIONS, varied=settings.objective != "id")
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
+        assert corpus.targets is not None, "reads asks for labels"
+        if settings.objective != "cls" and not (corpus.targets == 1).any():
+            problem = f"no pair of {len(corpus)} is an entailment, so no text has a partner"
+            raise DataError(problem, source=source, advice="use --set objective=cls")
 
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"

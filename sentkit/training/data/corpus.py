@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import orjson
@@ -279,13 +279,17 @@ def check_labels(corpus: Corpus, source: str, name: str) -> None:
         raise DataError(problem, source=source)
 
 
+def refuse_one_file(batches: str, source: str) -> NoReturn:
+    problem = f"batches={batches} needs several files, and only {source} has rows"
+    raise UsageError(problem, advice=f"add files, or use --set batches={MIXED}")
+
+
 def check_files(corpus: Corpus, batches: str, smallest_batch: int, source: str) -> None:
     """Raise an error for rows of one file, or a file with too few rows for a batch."""
     if corpus.files is None:
         return
     if len(corpus.file_names) < 2:
-        problem = f"batches={batches} needs several files, and only {source} has rows"
-        raise UsageError(problem, advice=f"add files, or use --set batches={MIXED}")
+        refuse_one_file(batches, source)
     counts = np.bincount(corpus.files)
     fewest = int(counts.argmin())
     if counts[fewest] < smallest_batch:

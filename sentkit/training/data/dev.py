@@ -96,6 +96,7 @@ class Dev:
     sides: Sequence[str] = ()  # of the rows
     # indices of the texts that are empty or blank: their vectors are zero, as those of `encode`
     blank_texts: Sequence[int] = ()
+    skipped: str | None = None  # a warning about rows without a score
 
     @property
     def digest(self) -> str:
@@ -229,14 +230,22 @@ def nan_lowest(score: float) -> float:
 
 def read_examples(
     inputs: Inputs, parser: ExampleParser
-) -> tuple[str, list[Example], NDArray[np.float64]]:
-    """Return the path of one file, its rows and their targets."""
+) -> tuple[str, list[Example], NDArray[np.float64], str | None]:
+    """Return the path of one file, its rows, their targets, and a warning about those without."""
     (path,) = inputs.paths
     examples: list[Example] = []
+    without_target = 0
     for block in inputs.blocks(parser.rows):
-        examples += [example for (example,) in block.texts if example is not None]
+        for (example,) in block.texts:
+            if example is None:
+                without_target += 1
+            else:
+                examples.append(example)
     targets = [example.target for example in examples if example.target is not None]
-    return path, examples, np.array(targets, np.float64)
+    warning = None
+    if without_target and parser.reads.target is not None:
+        warning = f"{path}: {without_target} rows skipped: {parser.reads.target.why}"
+    return path, examples, np.array(targets, np.float64), warning
 
 
 def check_varied(gold: NDArray[np.float64], path: str) -> None:
@@ -259,7 +268,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         prompts=base.prompt_of_side,
         dev_sides=base.prompt_of_side,
     )
-    path, examples, gold = read_examples(inputs, parser)
+    path, examples, gold, skipped = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
             raise DataError(
@@ -307,6 +316,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         metric=parser.metric,
         sides=sides,
         blank_texts=blank_texts,
+        skipped=skipped,
     )
 
 
@@ -407,7 +417,7 @@ def read_labelled(
         kind = PAIR
     reads_like_training = replace(reads, kinds=(kind,), target=target)
     parser = ExampleParser(flag, reads_like_training, common_field_names(inputs))
-    path, examples, gold = read_examples(inputs, parser)
+    path, examples, gold, skipped = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)
     if not number_of_label:
@@ -422,4 +432,4 @@ def read_labelled(
                 raise example.row.error(text.problem)
     ids = tuple([np.array(text.ids, np.int32) for text in column] for column in columns)
     rows = [example.row for example in examples]
-    return LabelledRows((), gold, rows=rows, metric=metric, columns=ids)
+    return LabelledRows((), gold, rows=rows, metric=metric, skipped=skipped, columns=ids)

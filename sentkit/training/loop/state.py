@@ -117,11 +117,11 @@ class Position:
 def check_identity(
     run: Mapping[str, Any], saved: Mapping[str, Any], source: str, advice: str
 ) -> None:
-    """Raise a DataError if this run is not the saved one. If its `eval_every` is None, it is
-    ignored.
+    """Raise a DataError if this run is not the saved one. In earlier versions, `eval_every` was 0
+    where it is None now.
     """
-    if run["eval_every"] is None:
-        run = {**run, "eval_every": saved.get("eval_every")}
+    if run["eval_every"] is None and saved.get("eval_every") == 0:
+        run = {**run, "eval_every": 0}
     changes = differences(run, saved)
     if changes:
         raise DataError(

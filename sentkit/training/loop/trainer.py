@@ -21,7 +21,7 @@ from sentkit.model.groups import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.process import RESUME, Interrupted, Stopped
-from sentkit.training.data.corpus import Batch, Order, stream
+from sentkit.training.data.corpus import Batch, Corpus, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.gradient import (
     Gradient,
@@ -73,6 +73,38 @@ class UnreadStep:
     step_counts: Mapping[Tensor, int]  # steps of each parameter before this one
 
 
+def order_of(run: Run, corpus: Corpus) -> Order:
+    """Return the order of the rows of a run."""
+    recipe = run.settings
+    return Order(
+        rows=len(corpus),
+        batch=recipe.batch,
+        epochs=recipe.epochs,
+        seed=run.seed,
+        smallest_batch=1 if run.method_class.needs.row_wise else 2,
+        max_steps=recipe.steps,
+        batches=recipe.batches,
+        files=corpus.files,
+    )
+
+
+def factor_of(recipe: Recipe, step: int, steps: int) -> float:
+    """Return the factor of the learning rates in a step of a run."""
+    return schedule_factor(recipe.schedule, step, steps, warmup_steps(recipe.warmup, steps))
+
+
+def check_rates(run: Run, corpus: Corpus) -> None:
+    """Refuse a run that trains nothing, because all its steps are warm-up steps."""
+    count = order_of(run, corpus).steps
+    if any(factor_of(run.settings, step, count) for step in range(count)):
+        return
+    steps = f"in all {count} steps, because all are warm-up steps"
+    if count == 1:
+        steps = "in the only step, which is a warm-up step"
+    advice = "use a smaller --batch, more --epochs or --set warmup=0"
+    raise UsageError(f"the learning rate is 0 {steps}", advice=advice)
+
+
 class Trainer:
     def __init__(self, run: Run, method: Method, checkpointer: Checkpointer) -> None:
         self.run = run
@@ -88,16 +120,7 @@ class Trainer:
             attend_packed(method, device)
 
         # Rows, gradient and optimizer.
-        self.order = Order(
-            rows=len(run.corpus),
-            batch=recipe.batch,
-            epochs=recipe.epochs,
-            seed=run.seed,
-            smallest_batch=1 if method.needs.row_wise else 2,
-            max_steps=recipe.steps,
-            batches=recipe.batches,
-            files=run.corpus.files,
-        )
+        self.order = order_of(run, run.corpus)
         precision = precision_of(recipe.precision, device)
         self.gradient = Gradient(method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(recipe, method.groups())
@@ -124,12 +147,6 @@ class Trainer:
 
     def train(self) -> None:
         """Run all remaining steps and leave the final weights in the method."""
-        if not any(self.factor(step) for step in range(self.order.steps)):
-            steps = f"in all {self.order.steps} steps, because all are warm-up steps"
-            if self.order.steps == 1:
-                steps = "in the only step, which is a warm-up step"
-            advice = "use a smaller --batch, more --epochs or --set warmup=0"
-            raise UsageError(f"the learning rate is 0 {steps}", advice=advice)
         self.method.train()
         while not self._finished():
             self._step()
@@ -340,9 +357,7 @@ class Trainer:
 
     def factor(self, step: int) -> float:
         """Return the factor of the learning rates in a step."""
-        steps = self.order.steps
-        warmup = warmup_steps(self.recipe.warmup, steps)
-        return schedule_factor(self.recipe.schedule, step, steps, warmup)
+        return factor_of(self.recipe, step, self.order.steps)
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""

@@ -30,17 +30,19 @@ from sentkit.training.data.corpus import (
     check_files,
     check_labels,
     map_corpus,
+    refuse_one_file,
 )
 from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
+from sentkit.training.loop.trainer import check_rates
 from sentkit.training.method import checked_reads
 from sentkit.training.recipe import Recipe
 from sentkit.training.run import Run
 from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.readout import settle
-from sentkit.training.runs.train_run import train
+from sentkit.training.runs.train_run import refuse_state, train
 
 # Settings that change neither the base nor the rows: runs with different ones share both.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {
@@ -65,9 +67,14 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
     """Train all runs of a command."""
     for run in runs:
         check_run(run)
+        if run.settings.batches != MIXED and len(inputs.paths) < 2:
+            refuse_one_file(run.settings.batches, inputs.paths[0])
     groups = [list(group) for _, group in groupby(runs, settings_of_reading)]
     if len(groups) > 1:
-        refuse_pipes(runs[0], inputs)
+        files = [*inputs.paths, runs[0].given("--dev"), runs[0].given("--test")]
+        refuse_pipes(files)
+    if runs[0].chosen:
+        refuse_pipes([runs[0].given("--entries")])
     if runs[0].deterministic:
         be_deterministic()
     with open_processes(pick_device(runs[0].device)) as processes:
@@ -92,9 +99,9 @@ def settings_of_reading(run: Run) -> dict[str, Any]:
     return {name: value for name, value in asdict(run.settings).items() if name not in OF_STEPS}
 
 
-def refuse_pipes(run: Run, inputs: Inputs) -> None:
-    """Raise a UsageError if one of the inputs cannot be read for each group of runs."""
-    for path in [*inputs.paths, run.given("--dev"), run.given("--test")]:
+def refuse_pipes(paths: Sequence[str | None]) -> None:
+    """Raise a UsageError if one of the inputs cannot be read more than once."""
+    for path in paths:
         if path and (path == "-" or is_pipe(path)):
             problem = f"{path}: a pipe cannot be read again, as these values of settings need it"
             raise UsageError(problem, advice="write the rows to a file")
@@ -158,9 +165,7 @@ def perform_group(
                 dev = read_labels("--dev", run, inputs, base, corpus)
                 test = read_labels("--test", run, inputs, base, corpus)
 
-        for warning in dict.fromkeys(too_few_steps(run, corpus) for run in group):
-            if warning is not None:
-                run.reporter.warn(warning)
+        check_steps(group, corpus)
 
         # The runs, each with the share of its work in that of all runs that follow.
         base = replace(base, labels=corpus.labels)
@@ -218,6 +223,17 @@ def work_of(run: Run, rows: int) -> int:
     if recipe.steps is not None:
         limits.append(recipe.steps * recipe.batch)
     return min(limits)
+
+
+def check_steps(group: Sequence[Run], corpus: Corpus) -> None:
+    """Refuse runs that train nothing, before the first one; warn about those with fewer steps than
+    they are given.
+    """
+    for run in group:
+        check_rates(run, corpus)
+    for warning in dict.fromkeys(too_few_steps(run, corpus) for run in group):
+        if warning is not None:
+            group[0].reporter.warn(warning)
 
 
 def too_few_steps(run: Run, corpus: Corpus) -> str | None:
@@ -285,9 +301,8 @@ def refuse_existing(run: Run) -> None:
         raise CannotCreateError(f"{output}: already exists", advice="use -f to replace it")
     if output.exists() and run.force and Path.cwd().is_relative_to(output.resolve()):
         raise CannotCreateError(f"{output}: is the current folder, which cannot be replaced")
-    if has_state(run) and not replaces:
-        advice = "use --resume to continue this run, or -f to start a new run"
-        raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
+    if not replaces:
+        refuse_state(run)
 
 
 def has_runs(folder: Path) -> bool:
@@ -345,6 +360,8 @@ def read_labels(
     reads = run.method_class.reads(base, run.settings)
     rows = read_labelled(flag, inputs.with_paths(path), reads, corpus, run.settings.metric_name)
     seen = rows.seen_in(corpus)
+    if rows.skipped is not None:
+        run.reporter.warn(rows.skipped)
     if seen:
         run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
     return rows
@@ -393,7 +410,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     warnings: list[str | None] = [*row_counts.warnings()]
     if dev is not None:
-        warnings += [dev.zero_vectors(), dev.leak()]
+        warnings += [dev.skipped, dev.zero_vectors(), dev.leak()]
     for warning in filter(None, warnings):
         run.reporter.warn(warning)
     return corpus

@@ -36,7 +36,7 @@ def settle(
     elif declared is not None:
         readout = declared
         reason = f"{base_name} declares it"
-    elif default_readout(base.checkpoint.config).name == "last":
+    elif is_causal(base) or default_readout(base.checkpoint.config).name == "last":
         readout = "last"
         reason = f"{declaration}; it is a causal language model"
     else:
@@ -53,12 +53,17 @@ def settle(
         settled = with_readout_of_base(replace(settings, readout=readout), declared)
         check_readout(method_class, settled, base)
     except UsageError as error:
-        if settings.readout != AS_BASE or declared is None:
+        usual, _ = usual_readout(type(settings))
+        if settings.readout != AS_BASE or declared is None or readout == usual:
             raise
         problem = f"{base_name} declares the readout {readout}, which {method_name} cannot train"
-        usual, _ = usual_readout(type(settings))
         raise UsageError(problem, advice=f"use --set readout={usual}, or another") from error
     return settled, f"readout {readout}: {reason}"
+
+
+def is_causal(base: Base) -> bool:
+    """Whether a token attends only to itself and the tokens before it, as far as it is known."""
+    return base.architecture is not None and base.architecture.causal
 
 
 def check_readout(method_class: type[Method], settings: Any, base: Base) -> None:
@@ -72,5 +77,8 @@ def check_readout(method_class: type[Method], settings: Any, base: Base) -> None
         readout = parse_readout(name)
         if readout.reduction not in method_class.needs.reductions:
             raise UsageError(f"readout={readout.name}: this method cannot train it")
+        if readout.reduction == "cls" and is_causal(base):
+            problem = f"readout={readout.name}: the first token attends only to itself"
+            raise UsageError(problem, advice="use --set readout=last")
         if base.architecture is not None:
             readout.layers_in(base.architecture.depth)

@@ -51,6 +51,13 @@ def train(run: Run) -> None:
         processes.wait()
 
 
+def refuse_state(run: Run) -> None:
+    """Raise an error for a stopped run."""
+    if any(run.state_folder.glob("state-*.pt")):
+        advice = "use --resume to continue this run, or -f to start a new run"
+        raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
+
+
 def is_finished(run: Run) -> bool:
     """Return true if the output is the checkpoint of this run. Refuse other folders, except with
     -f.
@@ -70,6 +77,8 @@ def is_finished(run: Run) -> bool:
 def begin(run: Run, checkpointer: Checkpointer) -> Trainer:
     """Return a trainer at its first step, or with --resume at the step of the newest state."""
     processes = run.processes
+    if not (run.resume or run.force):
+        refuse_state(run)  # another process can have stopped this run since the command began
     if processes.is_first and not run.resume:
         checkpointer.forget()
     processes.wait()

@@ -3,6 +3,7 @@ best way.
 """
 
 import json
+import os
 
 import pytest
 
@@ -131,3 +132,11 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, ti
     assert result.rows[0]["readout"] == record["readout"]
     assert record["dev_before"] == pytest.approx(scored(tiny, record["readout"]), rel=1e-6)
     assert len(set(scores.values())) > 1
+
+
+def test_several_runs_read_the_entries_again(sentkit, tiny, rows, entries, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    command = ("train", "defsent-plus", rows, "-m", tiny, "--entries", "pipe", *QUICK)
+    done = sentkit(*command, "-o", "grid", "--lr", "1e-3,1e-2")
+
+    assert (done.code, "pipe: a pipe cannot be read again" in done.err) == (2, True)

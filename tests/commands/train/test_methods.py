@@ -113,3 +113,31 @@ def test_dev_selects_an_encoder_of_ct(trained, dev):
 
     assert record["dev"] == max(record["dev_by_encoder"])
     assert record["dev_by_encoder"].index(record["dev"]) == record["encoder"] - 1
+
+
+@pytest.mark.parametrize(
+    ("objective", "labels", "problem"),
+    [
+        ("id", ["contradiction"], "no pair of 8 is an entailment, so no text has a partner"),
+        ("both", ["contradiction"], "nothing to classify"),
+        ("both", ["entailment"], "nothing to classify"),
+        ("cls", ["entailment"], "nothing to classify"),
+        ("id", ["entailment"], None),
+        ("both", ["entailment", "contradiction"], None),
+    ],
+)
+def test_pairsupcon_needs_labels_of_its_objective(
+    sentkit, tiny, tmp_path, objective, labels, problem
+):
+    rows = []
+    for number in range(8):
+        texts = {"text_a": f"a {number}", "text_b": f"the {number}"}
+        rows.append({**texts, "label": labels[number % len(labels)]})
+    write_rows(tmp_path, {"rows": rows})
+    command = ("train", "pairsupcon", "rows.jsonl", "-m", tiny, "-o", "out", "--threads", 1)
+    done = sentkit(*command, "--batch", 4, "-q", "--set", f"objective={objective}")
+
+    if problem is None:
+        assert done.code == 0
+    else:
+        assert (done.code, problem in done.told[0]) == (65, True)

@@ -13,6 +13,7 @@ from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
 from support import (
     BY_HAND,
+    PAIRS,
     SMALL,
     contents,
     copy_tokenizer,
@@ -104,6 +105,27 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
     assert without_command(tmp_path / "out") == without_command(tmp_path / "whole")
     assert resumed.code == finished.code == 0
     assert resumed.rows == finished.rows
+
+
+def test_a_run_with_other_evaluations_is_another_run(train, tmp_path, dev, stop_at):
+    """Also if they are not given."""
+    flags = ("--dev", dev, "--epochs", 2, "--save-every", 1, "--set", "final=last")
+    with stop_at(2):
+        train(*flags, "--set", "eval_every=1", method="contrast", rows=dev)
+    resumed = train(*flags, "--resume", method="contrast", rows=dev)
+
+    assert (resumed.code, "eval_every (none, was 1)" in resumed.err) == (65, True)
+
+
+def test_rows_of_dev_without_a_score_have_a_warning(sentkit, tiny, texts, tmp_path, jsonl):
+    rows = [*PAIRS, {"text_a": "a", "text_b": "b", "score": None}]
+    (tmp_path / "some.jsonl").write_bytes(jsonl(*rows))
+    words = ("train", "simcse", texts, "-m", tiny, "-o", "out", "--batch", 3, "--threads", 1)
+    done = sentkit(*words, "--dev", "some.jsonl")
+
+    assert done.code == 0
+    warning = "sentkit train: warning: some.jsonl: 1 rows skipped: they have no score"
+    assert warning in done.told
 
 
 def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, stop_at):

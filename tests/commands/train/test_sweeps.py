@@ -355,3 +355,63 @@ def test_a_combination_with_a_diverged_seed_has_no_score(tmp_path):
     assert "diverged" not in stable
     assert sweep_line(unstable, {"lr": "1"})[0]["dev"] == "diverged"
     assert sweep_line(stable, {"lr": "2"})[0]["dev"] == "75.00 (7.07)"
+
+
+def test_the_bad_rows_are_written_if_a_run_diverges(train, tmp_path):
+    """The finished runs are without them."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": 3}))
+    flags = ("--set", "lr=1e-2,1e38", "--rejects", "bad.jsonl")
+    done = train(*flags, rows=rows, output="grid")
+
+    assert done.code == 65
+    assert [json.loads(line)["row"] for line in (tmp_path / "bad.jsonl").open()] == ['{"text": 3}']
+    assert (tmp_path / "grid/lr=1e-2/seed-0/sentkit.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--batch", "3,9"], "the learning rate is 0 in the only step, which is a warm-up step"),
+        (["--set", "batches=mixed,by-file"], "batches=by-file needs several files, and only"),
+        (["--set", "metric=accuracy,f1"], "scores of different metrics cannot be compared"),
+    ],
+)
+def test_no_run_is_trained_if_another_one_cannot_be(train, tmp_path, dev, flags, problem):
+    method, judged = "simcse", ()
+    if "metric" in flags[-1]:
+        method, judged = "classify", ("--dev", dev)
+    elif flags[0] == "--set":
+        method = "contrast"
+    rows = {"rows": dev} if method != "simcse" else {}
+    done = train(*flags, "--set", "warmup=0.1", *judged, method=method, output="grid", **rows)
+
+    assert (done.code, problem in done.told[0]) == (2, True)
+    assert not list(tmp_path.glob("grid/*/seed-0*"))
+
+
+def test_a_run_that_another_command_stopped_meanwhile_is_not_started_again(
+    train, tmp_path, monkeypatch
+):
+    """The command checked its folder before; its state has the time of the other one."""
+    original_train = Trainer.train
+    state = tmp_path / "out/seed-1.part/state-2.pt"
+
+    def stop_other(trainer):
+        if trainer.run.seed == 0:
+            state.parent.mkdir(exist_ok=True)
+            state.write_bytes(b"of another process")
+        original_train(trainer)
+
+    monkeypatch.setattr(Trainer, "train", stop_other)
+    done = train("--seed", "0,1")
+
+    told = ["sentkit train: out/seed-1.part: contains an unfinished run"]
+    assert (done.code, done.told[:1]) == (73, told)
+    assert state.read_bytes() == b"of another process"
+
+
+def test_a_list_of_settings_without_an_output_is_that_of_the_method(sentkit):
+    for flag, value in (("--preset", "unsup-base"), ("--set", "batch=3")):
+        done = sentkit("train", "simcse", "--list", flag, value)
+        assert (done.code, done.told) == (2, [f"sentkit train: {flag} needs -o"])

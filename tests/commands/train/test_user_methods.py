@@ -315,3 +315,10 @@ def test_a_file_that_does_not_exist_is_named(sentkit):
     result = sentkit("train", "absent.py", "texts.txt", "-o", "out")
 
     assert (result.code, result.told) == (66, ["sentkit train: absent.py: no such file"])
+
+
+def test_a_method_imports_the_files_beside_it(run, mine, tmp_path):
+    (tmp_path / "beside_mine.py").write_text("FACTOR = 1.0\n")
+    mine.write_text("from beside_mine import FACTOR\n" + SHORT)
+
+    assert run(kind="Short").code == 0

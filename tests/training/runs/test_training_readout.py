@@ -177,3 +177,16 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path):
 
     assert torch.allclose(dev_vectors(further, packed), expected, atol=1e-6)
     assert not torch.allclose(dev_vectors(anew, packed), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["simcse", "sg-bert", "contrast"])
+def test_a_causal_base_of_any_class_trains_its_last_token(name, base):
+    """Its first token attends only to itself. AutoModel saves it without a class of causal
+    models.
+    """
+    causal = replace(base, architecture=replace(base.architecture, causal=True))
+    settings, _ = settled(name, causal)
+    assert settings.readout == "last"
+
+    with pytest.raises(UsageError, match="readout=cls: the first token attends only to itself"):
+        settled(name, causal, "readout=cls")

@@ -72,7 +72,9 @@ def bf16_time_of_training(architecture: Architecture) -> float:
 
         return run
 
-    return 1 / speed_ratio(new=gradient(bf16=True), old=gradient(bf16=False))
+    # The dropout of a training draws from the same generator.
+    with torch.random.fork_rng(devices=[]):
+        return 1 / speed_ratio(new=gradient(bf16=True), old=gradient(bf16=False))
 
 
 def small_bert(architecture: Architecture) -> Bert:

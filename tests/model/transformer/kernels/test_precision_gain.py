@@ -83,3 +83,21 @@ def test_the_block_has_the_sizes_of_the_model_and_leaves_the_random_numbers(arch
     assert len(bert.words.weight) == 64
     with torch.inference_mode():
         assert last_states(bert, packed_sentences()).isfinite().all()
+
+
+def test_the_measurement_leaves_the_random_numbers_of_a_training(architecture, monkeypatch):
+    """Its dropout takes numbers, as that of the training beside it."""
+
+    def run_both(new, old):
+        new()
+        old()
+        return 1.0
+
+    monkeypatch.setattr(precision_gain, "speed_ratio", run_both)
+    assert architecture.dropout > 0
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    bf16_time_of_training(architecture)
+
+    assert torch.equal(torch.rand(4), expected)
