@@ -105,7 +105,7 @@ def declared_in(source: str, *, unless: bool = False) -> Iterator[None]:
 
 
 class DivergedRunsError(DataError):
-    """Some of several runs diverged; the others are complete."""
+    """Some of several runs diverged; at least one other is complete."""
 
 
 class DivergedError(DataError):

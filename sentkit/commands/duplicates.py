@@ -134,6 +134,9 @@ def duplicates(
                 show(cells, lambda line: [line], file, as_table=True, texts=("a", "b"))
             else:
                 file.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(duplicates))
+    if duplicates.has_pairs:
+        for name in sorted(duplicates.unseen_fields):
+            console.warn(f"--show {name}: no row of a pair has this field")
 
 
 def check_shown_fields(names: Sequence[str], *, has_several_files: bool) -> None:

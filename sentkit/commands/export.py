@@ -132,6 +132,8 @@ def export_static(
     console: Console,
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
+    import numpy as np
+
     from sentkit.formats.checkpoints.writing import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import LEAST_COSINE, coarse_rows, stored_as
     from sentkit.model.reading import ReadingOptions
@@ -149,6 +151,9 @@ def export_static(
     assert isinstance(vectors, WordTable), "a folder has a table"
     with new_folder(output.path, force=output.force) as folder:
         table = stored_as(vectors.table, store)
+        if not np.isfinite(table.rows).all():
+            problem = f"--store {store}: the numbers of {checkpoint.name} are too large for it"
+            raise UsageError(problem, advice="use --store float32")
         coarse_count = coarse_rows(vectors.table, table)
         if coarse_count:
             console.warn(

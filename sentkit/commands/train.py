@@ -20,7 +20,7 @@ from sentkit.console import (
     show,
     watch_rows,
 )
-from sentkit.errors import DivergedRunsError, UsageError
+from sentkit.errors import DataError, DivergedRunsError, UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.outputs import Output, model_paths
@@ -193,7 +193,8 @@ def train(
     with handle_signals(stopping) as stop, open_method(method) as loaded:
         kind = loaded.method_class
         if list_ and not output_path:
-            needs({"--preset": preset, "--set": set_}, {"-o": output_path or None})
+            of_runs = {"--preset": preset, "--set": set_, "--lr": lr, "--epochs": epochs}
+            needs({**of_runs, "--batch": batch}, {"-o": output_path or None})
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.run import Reporter, Run
@@ -349,7 +350,7 @@ def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
     return all(recorded_digests(run.output, FILE) == digests for run in finished)
 
 
-def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DivergedRunsError:
+def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> DataError:
     """The error at the end of several runs, of which some have no result."""
     from sentkit.formats.files import shown_path
 
@@ -358,6 +359,8 @@ def error_of_diverged(runs: "Sequence[Run]", diverged: "Sequence[Path]") -> Dive
     advice = "another --seed can help, or a lower --lr with another -o"
     if runs[0].chosen:
         advice = "replace these values; with --resume, the command keeps the finished runs"
+    if len(diverged) == len(runs):
+        return DataError(problem, source="training", advice=advice)
     return DivergedRunsError(problem, source="training", advice=advice)
 
 

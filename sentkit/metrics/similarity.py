@@ -126,7 +126,8 @@ EXACT_BLOCKS: dict[str, BlockMetric] = {
 }
 
 
-CANCELLATION = 1e-5  # of |a|^2 + |b|^2: of a smaller |a - b|^2, the products lose too many digits
+# Of |a|^2 + |b|^2: of a smaller |a - b|^2, products in float64 lose more digits than float32 has.
+CANCELLATION = 1e-7
 
 
 def has_cancelled(distances: Float32, a: Float64, b: Float64) -> NDArray[np.bool_]:

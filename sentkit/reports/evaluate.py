@@ -304,14 +304,13 @@ class Evaluator:
         suite = SUITES[test.suite]
         source = without_machine(encoder.spaces[0].full_metadata)
         del source["model"]
-        digests_of_files = {"rows": self.digest_of(test.path)}
-        for name, path in test.further_files.items():
-            digests_of_files[name] = self.digest_of(path)
+        # Their order tells a test file from a dev file, which is only there beside a test file.
+        file_digests = [self.digest_of(path) for path in test.files]
         settings = dict(suite.settings(self.settings))
         if suite.prompts:
             settings["prompts"] = dict(prompts)
         settings |= test.fields
-        return digest([FORMAT, source, encoder.precision, digests_of_files, test.suite, settings])
+        return digest([FORMAT, source, encoder.precision, file_digests, test.suite, settings])
 
     def digest_of(self, path: str) -> str:
         if path not in self.digests:

@@ -374,6 +374,20 @@ def test_numbers_of_one_byte_that_change_a_static_model_have_a_warning(sentkit, 
     assert "cosine" not in half.err
 
 
+def test_numbers_beyond_float16_are_refused(sentkit, copy_of):
+    folder = copy_of(ROOT / "sentkit/static", "table")
+    sentkit("export", "-m", folder, "--store", "float32", "-o", "whole")
+    tensors = load_file("whole/model.safetensors")
+    [(name, rows)] = [(name, array) for name, array in tensors.items() if array.ndim == 2]
+    rows[3] *= 1e7
+    save_file({**tensors, name: rows}, "whole/model.safetensors")
+    done = sentkit("export", "-m", "whole", "--store", "float16", "-o", "half")
+
+    problem = "--store float16: the numbers of whole are too large for it"
+    assert (done.code, done.told[0]) == (2, f"sentkit export: {problem}")
+    assert not Path("half").exists()
+
+
 def test_a_static_model_is_written_into_its_own_folder(sentkit, copy_of):
     folder = copy_of(ROOT / "sentkit/static", "table")
     done = sentkit("export", "-m", folder, "--store", "float16", "-o", folder / "half")

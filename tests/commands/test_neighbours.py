@@ -331,22 +331,25 @@ def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_p
     assert all("embedding" not in row for row in new.rows)
 
 
-def test_a_field_that_no_row_has_cannot_be_shown(sentkit, tmp_path):
-    """Neither in the file nor in the others; one that only some of the files have can be shown."""
+def test_a_shown_field_that_no_row_has_is_an_error_or_a_warning(sentkit, tmp_path):
+    """With --against, the rows of the file are not known before; some of the files can have the
+    field.
+    """
     vectors = numbers(3, 4, 5)
     (tmp_path / "a.jsonl").write_text(texts_with(vectors))
     rows = in_jsonl(*({"title": "x", "embedding": vector} for vector in vectors))
     (tmp_path / "b.jsonl").write_text(rows)
-    duplicates = ("duplicates", "a.jsonl", "--threshold", 0.9, "--against", "b.jsonl")
-    wrong = sentkit(*duplicates, "--show", "titel", "-o", "out.jsonl")
-    of_other = sentkit(*duplicates, "--show", "title")
-    of_file = sentkit(*duplicates, "--show", "id")
+    duplicates = ("duplicates", "a.jsonl", "--threshold", 0.9)
+    alone = sentkit(*duplicates, "--show", "titel")
+    wrong = sentkit(*duplicates, "--against", "b.jsonl", "--show", "titel", "--show", "id")
+    of_other = sentkit(*duplicates, "--against", "b.jsonl", "--show", "title")
 
-    told = ['sentkit duplicates: b.jsonl: no row has "titel"', "  the rows have: title"]
-    assert (wrong.code, wrong.told) == (65, told)
-    assert not (tmp_path / "out.jsonl").exists()
-    assert {row["title_b"] for row in of_other.rows} == {"x"}
-    assert [row["id_a"] for row in of_file.rows] == [1, 2, 3]
+    told = ['sentkit duplicates: a.jsonl: no row has "titel"', "  the rows have: id, text"]
+    assert (alone.code, alone.told) == (65, told)
+    warning = "sentkit duplicates: warning: --show titel: no row of a pair has this field"
+    assert (wrong.code, wrong.told) == (0, [warning])
+    assert [row["id_a"] for row in wrong.rows] == [1, 2, 3]
+    assert (of_other.told, {row["title_b"] for row in of_other.rows}) == ([], {"x"})
 
 
 def test_the_file_of_several_others_is_a_field_of_each_pair(sentkit, tmp_path):

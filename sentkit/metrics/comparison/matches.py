@@ -265,7 +265,8 @@ class SidesOfModel(Sides):
                 raise text_row.error(f"{problem} {len(names)} vectors")
             texts_by_name = dict(zip(names_in_rows, texts_of_row, strict=True))
             for name, text in texts_by_name.items():
-                if row.values.get(name, text) not in (text, None):
+                own_text = row.values.get(name)
+                if isinstance(own_text, str) and own_text != text:
                     problem = f'"{name}" differs from row {row.number} of {self.paths[0]}'
                     raise text_row.error(problem, advice="leave out --texts: A has the texts")
             values = row.values | texts_by_name

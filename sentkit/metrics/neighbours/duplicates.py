@@ -103,10 +103,8 @@ class Duplicates:
         self.corpora = [SearchCorpus(table, self.show) for table in tables]
         self.corpus = self.corpora[0]
         self.has_several_files = len(tables) > 1
-        # Those of `show` that no row had until now; with `against`, rows of FILE are read later.
-        self.unknown_fields = set(self.show)
-        for corpus in self.corpora:
-            self._note_fields(corpus)
+        self.unseen_fields = set(self.show)  # that no row of a pair had until now
+        self.has_pairs = False
         if not self.against:
             self._refuse_unknown_fields()
 
@@ -114,16 +112,14 @@ class Duplicates:
         refuse_existing_fields(one_vector(block).rows, self.forbidden_fields, replace=False)
         return block
 
-    def _note_fields(self, corpus: SearchCorpus) -> None:
-        for index in range(len(corpus.table)):
-            if not self.unknown_fields:  # most corpora have all of them in the first row
-                return
-            self.unknown_fields -= corpus.shown(index).keys()
-
     def _refuse_unknown_fields(self) -> None:
         """Raise an error if no row has one of the fields in `show`."""
-        if self.unknown_fields:
-            problem = f'no row has "{min(self.unknown_fields)}"'
+        for index in range(len(self.corpus.table)):
+            if not self.unseen_fields:  # most corpora have all of them in the first row
+                return
+            self.unseen_fields -= self.corpus.shown(index).keys()
+        if self.unseen_fields:
+            problem = f'no row has "{min(self.unseen_fields)}"'
             raise DataError(problem, source=self.corpus.path, advice=advice_on_fields(self.corpus))
 
     def near(self) -> Iterator[RowNeighbours]:
@@ -225,18 +221,24 @@ class Duplicates:
         fields = field_names_of(self.inputs, self.inputs.paths[0])
         for block in self._blocks():
             hidden = (*block.names, "_emb")
-            for values in block.rows.values:
-                if not self.unknown_fields:
-                    break
-                self.unknown_fields -= values.keys() - set(hidden)
             for index, near_rows in enumerate(self._near_rows(block)):
                 for corpus, (rows, similarities) in zip(self.corpora, near_rows, strict=True):
                     if len(rows):
                         row = block.rows.row(index)
                         shown = shown_fields(row, hidden, self.show, fields)
                         indices = corpus.in_table(rows)
+                        self._note_fields(shown, corpus, indices)
                         yield RowNeighbours(row.number, shown, corpus, indices, similarities)
-        self._refuse_unknown_fields()
+
+    def _note_fields(
+        self, shown: Mapping[str, bytes], corpus: SearchCorpus, indices: Indices
+    ) -> None:
+        self.has_pairs = True
+        self.unseen_fields -= shown.keys()
+        for index in indices.tolist():
+            if not self.unseen_fields:
+                return
+            self.unseen_fields -= corpus.shown(index).keys()
 
     def _far_rows(self) -> Iterator[VectorBlock]:
         """The rows without a near row in the other files."""

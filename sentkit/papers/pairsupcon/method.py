@@ -46,9 +46,9 @@ class PairSupCon(Method):
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
         assert corpus.targets is not None, "reads asks for labels"
-        if settings.objective != "cls" and not (corpus.targets == 1).any():
+        if not (corpus.targets == 1).any():
             problem = f"no pair of {len(corpus)} is an entailment, so no text has a partner"
-            raise DataError(problem, source=source, advice="use --set objective=cls")
+            raise DataError(problem, source=source)
 
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"

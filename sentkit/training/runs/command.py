@@ -226,8 +226,8 @@ def work_of(run: Run, rows: int) -> int:
 
 
 def check_steps(group: Sequence[Run], corpus: Corpus) -> None:
-    """Refuse runs that train nothing, before the first one; warn about those with fewer steps than
-    they are given.
+    """Refuse runs that train nothing, before the first one of the group; warn about those with
+    fewer steps than they are given.
     """
     for run in group:
         check_rates(run, corpus)

@@ -37,7 +37,7 @@ def settle(
         readout = declared
         reason = f"{base_name} declares it"
     elif is_causal(base) or default_readout(base.checkpoint.config).name == "last":
-        readout = "last"
+        readout = readout_of_causal(method_class, settings)
         reason = f"{declaration}; it is a causal language model"
     else:
         readout, of_paper = usual_readout(type(settings))
@@ -53,10 +53,10 @@ def settle(
         settled = with_readout_of_base(replace(settings, readout=readout), declared)
         check_readout(method_class, settled, base)
     except UsageError as error:
-        usual, _ = usual_readout(type(settings))
-        if settings.readout != AS_BASE or declared is None or readout == usual:
+        if settings.readout != AS_BASE or declared is None or is_causal(base):
             raise
         problem = f"{base_name} declares the readout {readout}, which {method_name} cannot train"
+        usual, _ = usual_readout(type(settings))
         raise UsageError(problem, advice=f"use --set readout={usual}, or another") from error
     return settled, f"readout {readout}: {reason}"
 
@@ -64,6 +64,16 @@ def settle(
 def is_causal(base: Base) -> bool:
     """Whether a token attends only to itself and the tokens before it, as far as it is known."""
     return base.architecture is not None and base.architecture.causal
+
+
+def readout_of_causal(method_class: type[Method], settings: Any) -> str:
+    """The readout of a causal language model: its last token, or the mean if the method cannot
+    train that one.
+    """
+    choices = notes(type(settings))["readout"].choices
+    if "last" in method_class.needs.reductions and (not choices or "last" in choices):
+        return "last"
+    return "mean"
 
 
 def check_readout(method_class: type[Method], settings: Any, base: Base) -> None:
@@ -79,6 +89,7 @@ def check_readout(method_class: type[Method], settings: Any, base: Base) -> None
             raise UsageError(f"readout={readout.name}: this method cannot train it")
         if readout.reduction == "cls" and is_causal(base):
             problem = f"readout={readout.name}: the first token attends only to itself"
-            raise UsageError(problem, advice="use --set readout=last")
+            best = readout_of_causal(method_class, settings)
+            raise UsageError(problem, advice=f"use --set readout={best}")
         if base.architecture is not None:
             readout.layers_in(base.architecture.depth)

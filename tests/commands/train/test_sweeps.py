@@ -369,6 +369,18 @@ def test_the_bad_rows_are_written_if_a_run_diverges(train, tmp_path):
     assert (tmp_path / "grid/lr=1e-2/seed-0/sentkit.json").exists()
 
 
+def test_no_file_of_bad_rows_remains_if_all_runs_diverge(train, tmp_path):
+    """The command can be repeated with other values."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"text": text} for text in TEXTS), {"text": 3}))
+    flags = ("--rejects", "bad.jsonl", "--resume")
+    failed = train(*flags, "--set", "lr=9e37,1e38", rows=rows, output="grid")
+    repeated = train(*flags, "--set", "lr=1e-2,2e-2", rows=rows, output="grid")
+
+    assert (failed.code, repeated.code) == (65, 0)
+    assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
@@ -412,6 +424,6 @@ def test_a_run_that_another_command_stopped_meanwhile_is_not_started_again(
 
 
 def test_a_list_of_settings_without_an_output_is_that_of_the_method(sentkit):
-    for flag, value in (("--preset", "unsup-base"), ("--set", "batch=3")):
+    for flag, value in (("--preset", "unsup-base"), ("--set", "batch=3"), ("--lr", "1")):
         done = sentkit("train", "simcse", "--list", flag, value)
         assert (done.code, done.told) == (2, [f"sentkit train: {flag} needs -o"])

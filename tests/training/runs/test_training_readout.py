@@ -188,5 +188,15 @@ def test_a_causal_base_of_any_class_trains_its_last_token(name, base):
     settings, _ = settled(name, causal)
     assert settings.readout == "last"
 
-    with pytest.raises(UsageError, match="readout=cls: the first token attends only to itself"):
-        settled(name, causal, "readout=cls")
+    for base_or_flag in (causal, declaring(causal, "cls")):
+        flags = ["readout=cls"] if base_or_flag is causal else []
+        with pytest.raises(UsageError, match="the first token attends only to itself") as caught:
+            settled(name, base_or_flag, *flags)
+        assert caught.value.advice == "use --set readout=last"
+
+
+def test_a_causal_base_trains_the_mean_by_a_method_without_the_last_token(base):
+    causal = replace(base, architecture=replace(base.architecture, causal=True))
+    settings, line = settled("simcse-sup", causal)
+
+    assert (settings.readout, "causal" in line) == ("mean", True)
