@@ -65,7 +65,7 @@ def parse(words):
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument(
-        "--rows", type=int, default=30_000, help="rows of each run (default: 30000)"
+        "--rows", type=int, default=10_000, help="rows of each run (default: 10000)"
     )
     parser.add_argument(
         "--batch", type=int, help="batch of every method (default: that of the method)"
@@ -286,9 +286,21 @@ def output(command, text=None):
 
 def print_table(arguments, systems):
     base = untuned(arguments)
-    print("| row | rows | published lr | dev | test | p | best lr on dev | dev | test | p |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    print(f"| base, `{base['readout']}` | | | {base['dev']:.1f} | {base['test']:.1f} | | | | | |")
+    header = ["row", "rows", "published lr", "dev", "test", "p"]
+    of_base = [
+        f"base, `{base['readout']}`",
+        "",
+        "",
+        f"{base['dev']:.1f}",
+        f"{base['test']:.1f}",
+        "",
+    ]
+    if rates_of(arguments):
+        header += ["best lr on dev", "dev", "test", "p"]
+        of_base += [""] * 4
+    print_row(header)
+    print("|---" * len(header) + "|")
+    print_row(of_base)
     for system in systems:
         name = system["name"].removeprefix(system["method"])
         cells = [f"`{system['method']}`{name}", system["rows"]]
@@ -301,7 +313,11 @@ def print_table(arguments, systems):
         if cells[2] and system.get("own_rate"):
             cells[2] += "*"  # no paper states a rate
         if any(reports):
-            print(f"| {' | '.join(cells)} |")
+            print_row(cells[: len(header)])
+
+
+def print_row(cells):
+    print(f"| {' | '.join(cells)} |")
 
 
 def tested(arguments, system):

@@ -202,6 +202,10 @@ def test_the_main_table(furnished, tmp_path, execute):
     second = execute([*command, *settings], furnished)
     assert second.stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json*")} == times_after_first
+    published = execute([*command, *settings[:-1], "", "--print"], furnished)
+    assert [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in published.stdout.splitlines()
+    ] == [line[:6] for line in lines]
 
 
 def test_the_settings_of_the_rows_of_the_main_table():
