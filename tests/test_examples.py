@@ -442,7 +442,7 @@ LONG_TEXT = "The rows are read once, in the order of the file, and the state is 
 )
 
 
-def test_models_are_compared_on_retrieval_tests_that_are_made(furnished, tmp_path, execute):
+def test_models_are_compared_on_retrieval_tests_that_are_made(tmp_path, execute):
     """Definitions find the entries of their synset, paraphrases each other, and first lines of
     docstrings their text.
     """
@@ -464,10 +464,10 @@ def test_models_are_compared_on_retrieval_tests_that_are_made(furnished, tmp_pat
     (package / "__init__.py").write_text(PACKAGE.format(text=LONG_TEXT, other=other))
     program = "import models; models.PACKAGES = ['tiny']; "
     program += f"models.main(models.Path({str(data)!r}), models.Path({str(out)!r}), "
-    program += "['a=small', 'b=small'], 'retrieval')"
+    program += "['a=static', 'b=static'], 'retrieval')"
     search_path = f"{EXAMPLES}:{tmp_path}"
 
-    done = execute([sys.executable, "-c", program], furnished, PYTHONPATH=search_path)
+    done = execute([sys.executable, "-c", program], tmp_path, PYTHONPATH=search_path)
 
     def written(name):
         folder = out / "data/retrieval" / name
@@ -496,7 +496,7 @@ def test_models_are_compared_on_retrieval_tests_that_are_made(furnished, tmp_pat
     assert written("docstrings") == ({LONG_TEXT}, {(first_line, LONG_TEXT)})
     quality, speed = done.stdout.split("\n\n| one thread |")
     assert [line.split("|")[1].strip() for line in speed.splitlines()[2:]] == ["a", "b"]
-    megabytes = (furnished / "small/model.safetensors").stat().st_size / 1e6
+    megabytes = (ROOT / "sentkit/static/model.safetensors").stat().st_size / 1e6
     assert [line.split("|")[3].strip() for line in speed.splitlines()[2:]] == [
         f"{megabytes:.1f}"
     ] * 2
