@@ -147,7 +147,9 @@ def test_random_kills_give_the_bytes_of_a_whole_run(name, ends_of, tmp_path):
 
     codes = [code for end in killed for [code] in end["codes"]]
     assert {*codes} <= {0, KILLED, ENDED}
-    assert sum(code != 0 for code in codes) >= 8, "some calls never happen, but most of them do"
+    # Some calls never happen, but most of them do. A fast machine can finish before a time.
+    by_calls = sum(function != "clock" for deaths in cases for function, _, _ in deaths)
+    assert sum(code != 0 for code in codes) >= by_calls // 2
     assert [end["codes"][-1] for end in killed] == [[0]] * 10
     for deaths, end in zip(cases[1:], killed, strict=True):
         assert (deaths, end["digest"], end["left"]) == (deaths, whole["digest"], ["out"])
