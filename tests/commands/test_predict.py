@@ -179,6 +179,16 @@ def test_the_penalty_of_a_saved_probe_is_chosen_by_folds(sentkit, reviews):
     assert all(np.array_equal(alone[name], with_test[name]) for name in ("weight", "bias"))
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--device", "cuda"), ("--precision", "fp32")])
+def test_rows_with_vectors_need_no_model(sentkit, reviews, flag, value):
+    train = reviews("train.jsonl", 60, 3)
+    sentkit("probe", train, "--label", "label", "--penalties", "1", "-o", "p.safetensors")
+    result = sentkit("predict", train, "-m", "p.safetensors", flag, value)
+
+    problem = f"{flag} has no effect on rows with vectors"
+    assert (result.code, result.told) == (2, [f"sentkit predict: {problem}"])
+
+
 @pytest.fixture
 def labelled(tmp_path):
     """Twenty rows with the texts and labels of two topics, of this kind."""

@@ -58,6 +58,25 @@ def test_the_files_have_the_values_of_the_report(sentkit, data, values, tmp_path
     assert main["MTEB own"].task_type == "Retrieval"
 
 
+def test_a_folder_of_another_process_is_not_replaced(sentkit, data, tmp_path, monkeypatch):
+    """--format mteb has no --force, so another name is the way out."""
+
+    def make_folder(folder, *more):
+        folder.mkdir(parents=True)
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/file").write_text("of another process")
+
+    monkeypatch.setattr("sentkit.reports.mteb.write_checkpoint", make_folder)
+    pairs = ("--pairs", "mine=data/sts/stsb.test.jsonl")
+    done = sentkit("report", f"m={NANO}", *pairs, "--format", "mteb", "-o", "out")
+
+    told = ["sentkit report: out: already exists"]
+    assert (done.code, done.told) == (
+        73,
+        [*told, "  another process created it; choose another -o"],
+    )
+
+
 def test_each_checkpoint_of_a_row_has_its_files(sentkit, data, tmp_path):
     rows = ("m=static", f"m={NANO}")
     pairs = ("--pairs", "mine=data/sts/stsb.test.jsonl")

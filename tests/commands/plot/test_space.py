@@ -206,3 +206,9 @@ def test_the_output_of_cluster_is_drawn(sentkit, plot):
     assert {record["label"] for record in records} == {"0", "1", "2"}
     assert failed.code == 65
     assert failed.told[1].startswith("  add --keep-vectors to sentkit cluster")
+
+
+def test_a_seed_that_scikit_learn_does_not_accept_is_wrong_usage(sentkit):
+    done = sentkit("plot", "space", "--seed", 2**32, stdin=rows(VECTORS))
+
+    assert (done.code, "--seed" in done.told[0]) == (2, True)
