@@ -5,9 +5,8 @@
 Every row of main_table.jsonl is trained at its published learning rate with all seeds, and at each
 of RATES with one seed. The rate with the best score on STS-B dev is then trained with all seeds.
 STS-B test is read once for each of these two rates. With --rates '' only the published rate is
-trained. The reports stay in OUT: a second call trains
-only missing runs, and prints the table. The column p compares each seed with the best untuned
-readout of the base, by a paired bootstrap.
+trained. The reports stay in OUT: a second call trains only missing runs, and prints the table. The
+column p compares each seed with the best untuned readout of the base, by a paired bootstrap.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),

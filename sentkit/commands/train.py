@@ -334,7 +334,8 @@ def folders_of(runs: "Sequence[Run]") -> list[str]:
 def has_bad_rows(path: str, runs: "Sequence[Run]") -> bool:
     """Return true if earlier runs of the same rows have written the bad rows to this file."""
     from sentkit.formats.checkpoints.command_record import FILE, recorded_digests
-    from sentkit.training.runs.command import has_state, is_to_train
+    from sentkit.training.runs.command import is_to_train
+    from sentkit.training.runs.train_run import has_state
 
     first = runs[0]  # all runs have these flags
     if first.force or not (first.resume or first.several) or not Path(path).exists():

@@ -18,6 +18,7 @@ TABLE_FILE = "model.safetensors"
 NUMBERS = {"I8", "F16", "F32", "F64"}
 WHOLE_NUMBERS = {"I32", "I64"}
 AXES = 2  # number of axes of a table
+LEAST_COSINE = 0.98  # of the vector of a token and its stored one; a smaller one changes the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,6 @@ class Table:
         """The arrays by their names in model2vec folders."""
         named = {"embeddings": self.rows, "mapping": self.row_of_token, "weights": self.weights}
         return {name: array for name, array in named.items() if array is not None}
-
-
-LEAST_COSINE = 0.98  # of the stored vector of a token and its own; less changes the model
 
 
 def stored_as(table: Table, store: str) -> Table:

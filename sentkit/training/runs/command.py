@@ -209,11 +209,6 @@ def is_to_train(run: Run) -> bool:
     return not run.output.exists() or (run.force and not run.resume)
 
 
-def has_state(run: Run) -> bool:
-    """Return true for a stopped run."""
-    return any(run.state_folder.glob("state-*.pt"))
-
-
 def work_of(run: Run, rows: int) -> int:
     """Return the number of rows in all steps of a run."""
     recipe = run.settings

@@ -51,9 +51,14 @@ def train(run: Run) -> None:
         processes.wait()
 
 
+def has_state(run: Run) -> bool:
+    """Return true for a stopped run."""
+    return any(run.state_folder.glob("state-*.pt"))
+
+
 def refuse_state(run: Run) -> None:
     """Raise an error for a stopped run."""
-    if any(run.state_folder.glob("state-*.pt")):
+    if has_state(run):
         advice = "use --resume to continue this run, or -f to start a new run"
         raise CannotCreateError(f"{run.state_folder}: contains an unfinished run", advice=advice)
 
