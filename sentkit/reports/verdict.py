@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sentkit.arrays import Bools
 from sentkit.digits import significant
 from sentkit.formats.checkpoints.folders import is_endpoint
 from sentkit.metrics.comparison.differences import (
@@ -70,6 +71,8 @@ class Verdict:
     vectors: int = 0  # of the file, that were compared
     repeated: int = 0  # of these, those that are equal to that of another row
     repeated_by_model: int = 0  # the same of the model
+    as_declared: int = 0  # vectors that are those of the model, if these are at least half of all
+    most_different_row: int = 0  # of the others
     compared: int = 0  # texts, those of `refused` not among them
     refused: int = 0
 
@@ -127,6 +130,8 @@ class Verdict:
             return text
         if self.causes:
             return self.text_of_causes()
+        if self.as_declared:
+            return self.text_of_few_rows()
         if self.same_directions:
             return (
                 f"{self.file} has the directions of {self.model} as declared, but other lengths, "
@@ -145,6 +150,15 @@ class Verdict:
         if self.declared is not None:
             declared = measured(self.declared)
         return f"nothing explains the difference ({declared}){repeats}"
+
+    def text_of_few_rows(self) -> str:
+        text = (
+            f"{self.as_declared:,} of {self.vectors:,} vectors of {self.file} are those that "
+            f"{self.model} gives as declared; nothing explains "
+        )
+        if self.vectors - self.as_declared == 1:
+            return text + f"row {self.most_different_row}"
+        return text + f"the others, of which row {self.most_different_row} differs most"
 
     def text_of_causes(self) -> str:
         names = [cause.name for cause in self.causes]
@@ -224,9 +238,24 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
     verdict.vectors = difference.rows
     verdict.repeated = difference.repeated_a
     verdict.repeated_by_model = difference.repeated_b
-    if not verdict.explained and not verdict.same_directions:
+    if verdict.explained:
+        return verdict
+    as_declared = is_vector_of_model(difference)
+    if 2 * as_declared.sum() >= difference.rows:
+        verdict.as_declared = int(as_declared.sum())
+        verdict.most_different_row = difference.examples.labels[0]["row"]
+    elif not verdict.same_directions:
         explain_by_weights(verdict, difference.examples)
     return verdict
+
+
+def is_vector_of_model(difference: Difference) -> Bools:
+    """Whether each vector of A is that of the model, except for rounding."""
+    if difference.cosines is None or difference.ratios is None:  # the widths differ
+        return np.zeros(difference.rows, bool)
+    has_direction = 1 - difference.cosines <= EQUAL
+    has_length = np.abs(np.log(difference.ratios)) <= SAME_FACTOR
+    return has_direction & has_length
 
 
 def is_as_declared(verdict: Verdict, difference: Difference) -> bool:

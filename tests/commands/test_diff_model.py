@@ -573,6 +573,31 @@ def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model,
     )
 
 
+@pytest.mark.parametrize("rows", [[5], [3, 7]])
+@pytest.mark.parametrize("kind", ["noise", "other texts"])
+def test_a_few_rows_with_other_vectors_are_not_of_other_weights(sentkit, rows, kind):
+    """Such as rows of which the text was changed after they were encoded."""
+    vectors = np.array(Encoder("static").encode(SENTENCES))
+    others = Encoder("static").encode(["something else", "another text of more words"])
+    if kind == "noise":
+        others = np.random.default_rng(0).standard_normal((2, vectors.shape[1])).astype("f4")
+    for row, other in zip(rows, others, strict=False):
+        vectors[row - 1] = other
+    report = explained(sentkit, SENTENCES, vectors, "-m", "static", "--worst", 1)
+    explanation = report["explanation"]
+    worst = report["worst"][0]["row"]
+    end = f"the others, of which row {worst} differs most"
+    if rows == [5]:
+        end = "row 5"
+
+    assert worst in rows
+    assert (explanation["explained"], explanation["causes"]) == (False, [])
+    assert explanation["text"] == (
+        f"{N - len(rows)} of {N} vectors of vectors.jsonl are those that static gives as declared; "
+        f"nothing explains {end}"
+    )
+
+
 def test_a_static_model_has_an_order_and_a_factor(sentkit):
     vectors = np.array(Encoder("static").encode(SENTENCES))
     order = explained(sentkit, SENTENCES, vectors[::-1], "-m", "static")["explanation"]

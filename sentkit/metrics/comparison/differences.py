@@ -68,7 +68,8 @@ class RowByRow:
         self.equal = 0
         self.largest = 0.0  # difference of two numbers
         self.cosines = list[Float64]()
-        self.ratios = list[Float64]()  # length of B by that of A
+        # length of B by that of A; NaN of a zero and another vector
+        self.ratios = list[Float64]()
 
     def add(self, matches: Matches) -> None:
         is_equal = (matches.a.view(np.uint32) == matches.b.view(np.uint32)).all(axis=1)
@@ -81,7 +82,7 @@ class RowByRow:
         differences = np.abs(matches.a.astype(np.float64) - matches.b)
         different = np.flatnonzero(~is_equal)
         self.cosines.append(cosines)
-        self.ratios.append((lengths_b / lengths_a)[has_ratio])
+        self.ratios.append(np.where(has_ratio, lengths_b / lengths_a, np.nan))
         self.equal += int(is_equal.sum())
         self.largest = max(self.largest, float(differences.max()))
         self.worst.add(cosines[different], matches[different])
@@ -89,6 +90,7 @@ class RowByRow:
     def record(self) -> Record:
         cosines = np.concatenate(self.cosines)
         ratios = np.concatenate(self.ratios)
+        ratios = ratios[~np.isnan(ratios)]
         norm_ratio: Record = dict.fromkeys(("lowest", "mean", "highest"))
         if len(ratios):
             norm_ratio["lowest"] = float(ratios.min())
@@ -195,6 +197,8 @@ class Difference:
     rows: int  # vectors of A with a match
     repeated_a: int  # vectors of A that are equal to that of another row; 0 without examples
     repeated_b: int
+    cosines: Float64 | None = None  # of each vector, if both sides have one width
+    ratios: Float64 | None = None  # of their lengths, B by A
 
 
 def difference(
@@ -267,6 +271,8 @@ def difference(
         rows=count,
         repeated_a=repeated_a,
         repeated_b=repeated_b,
+        cosines=None if row_by_row is None else np.concatenate(row_by_row.cosines),
+        ratios=None if row_by_row is None else np.concatenate(row_by_row.ratios),
     )
 
 
