@@ -4,6 +4,7 @@ The import of transformers takes seconds, so it is inside the functions. Code fr
 never run.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
@@ -104,23 +105,19 @@ class TransformersModel(nn.Module):
 
     @property
     def hashed_values(self) -> list[Any]:
-        """The config values in the hash of the space: they change the vectors of equal weights."""
+        """The config values in the hash of the space: they can change the vectors of equal weights.
+
+        These are all values of any family of models, except those in `is_idle`, and except the
+        defaults: a new version of transformers has new values with defaults, which leave the hash.
+        """
         config = self.model.config
-        names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
-        if config.model_type in ENCODER_CLASSES:
-            names += [
-                "dense_act_fn",
-                "is_gated_act",
-                "layer_norm_epsilon",
-                "relative_attention_max_distance",
-            ]
-        hashed_values = [getattr(config, name, None) for name in names]
-        # Only those that a config has, so that a new name here leaves the hash of other models.
-        optional_values = {name: getattr(config, name, None) for name in OPTIONAL_VALUES}
-        present = {name: value for name, value in optional_values.items() if value is not None}
-        if present:
-            hashed_values.append(present)
-        return hashed_values
+        defaults = defaults_of(config)
+        values = {
+            name: value
+            for name, value in config.to_dict().items()
+            if not is_idle(name) and (name not in defaults or defaults[name] != value)
+        }
+        return [config.model_type, json.loads(json.dumps(values, default=str))]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
@@ -232,20 +229,53 @@ ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-rober
 
 # Encoder-decoders with a separate class for the encoder.
 ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-OPTIONAL_VALUES = (
-    "hidden_activation",
-    "rms_norm_eps",
-    "norm_eps",
-    "num_key_value_heads",
-    "rope_parameters",
-    "rope_theta",
-    "layer_types",
-    "sliding_window",
-    "use_bidirectional_attention",
-    "is_causal",
-    "query_pre_attn_scalar",
-    "attn_logit_softcapping",
-)
+
+# Values of a config that do not change vectors: names, training, generation, and heads.
+IDLE_VALUES = {
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "dtype",
+    "eos_token_id",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "id2label",
+    "is_encoder_decoder",
+    "label2id",
+    "model_type",
+    "num_decoder_layers",
+    "num_labels",
+    "output_attentions",
+    "output_hidden_states",
+    "problem_type",
+    "return_dict",
+    "task_specific_params",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+}
+# The last parts of other such names: probabilities of dropout, and the scale of first weights.
+IDLE_ENDINGS = ("dropout", "dropout_prob", "dropout_rate", "pdrop", "layerdrop")
+IDLE_BEGINNING = "initializer_"
+
+
+def is_idle(name: str) -> bool:
+    """Whether a value of a config has no effect on vectors."""
+    if name == "token_dropout":  # of ESM: a factor of the embeddings, not a probability
+        return False
+    is_of_training = name.endswith(IDLE_ENDINGS) or name.startswith(IDLE_BEGINNING)
+    return name in IDLE_VALUES or is_of_training
+
+
+def defaults_of(config: Any) -> dict[str, Any]:
+    """The values of a config of the same class that nobody set."""
+    try:
+        return type(config)().to_dict()
+    except Exception:  # some classes require values
+        return {}
 
 
 def refuse(config: Any, source: str) -> None:

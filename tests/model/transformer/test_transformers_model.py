@@ -9,6 +9,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import load_transformers_model
@@ -71,6 +72,55 @@ def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, s
     assert torch.equal(last, layers[2][rows])
     with pytest.raises(UsageError, match="a change of the first states is not supported"):
         states_of(encoder, [[5, 6]], disturb=lambda states: states)
+
+
+@pytest.mark.parametrize(
+    ("family", "value"),
+    [
+        ("granite", {"residual_multiplier": 0.2}),
+        ("olmo", {"clip_qkv": 0.01}),
+        ("gpt2", {"activation_function": "relu"}),
+        ("gpt2", {"layer_norm_epsilon": 0.5}),
+        ("gpt_neox", {"use_parallel_residual": False}),
+        ("deberta-v2", {"pos_att_type": ["c2p"]}),
+        ("esm", {"token_dropout": True}),
+    ],
+)
+def test_the_hash_covers_values_of_any_family(family, value, config_of, tmp_path):
+    """The tensors are the same, and the vectors differ."""
+    import transformers
+
+    torch.manual_seed(0)
+    settings = FAMILIES.get(family, {}) | {"pad_token_id": 0}
+    transformers.AutoModel.from_config(config_of(family, **settings)).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    before = load_transformers_model(tmp_path).hashed_values
+    file.write_text(json.dumps(json.loads(file.read_text()) | value))
+
+    assert digest(load_transformers_model(tmp_path).hashed_values) != digest(before)
+
+
+def test_the_hash_omits_values_without_an_effect_on_vectors(folder):
+    file = folder / "config.json"
+    before = load_transformers_model(folder).hashed_values
+    idle = {
+        "architectures": ["Other"],
+        "transformers_version": "4.1.0",
+        "_name_or_path": "other",
+        "dtype": "float16",
+        "use_cache": False,
+        "hidden_dropout_prob": 0.5,
+        "attention_dropout": 0.5,
+        "classifier_dropout": 0.5,
+        "initializer_range": 0.5,
+        "id2label": {"0": "yes", "1": "no"},
+        "label2id": {"yes": 0, "no": 1},
+        "problem_type": "regression",
+        "eos_token_id": 3,
+    }
+    file.write_text(json.dumps(json.loads(file.read_text()) | idle))
+
+    assert digest(load_transformers_model(folder).hashed_values) == digest(before)
 
 
 @pytest.mark.parametrize("family", ["mpnet", "albert"])
