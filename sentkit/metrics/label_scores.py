@@ -128,7 +128,7 @@ def label_records(
         if precision is not None:
             record["precision_at"] = precision
         intervals = map(statistics.percentile_interval, resampled)
-        record |= with_intervals(names, scores, intervals)
+        record |= with_intervals(names, scores, intervals, len(pairs))
         record["resamples"] = resampled.shape[1]
         if base is not None:
             check_same_pairs(pairs, base)

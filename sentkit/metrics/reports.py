@@ -71,13 +71,18 @@ def differences(
 
 
 def with_intervals(
-    names: Iterable[str], values: Iterable[float], intervals: Iterable[Iterable[float]]
+    names: Iterable[str], values: Iterable[float], intervals: Iterable[Iterable[float]], rows: int
 ) -> Record:
-    """The values by name with their intervals."""
+    """The values by name with their intervals. Fewer than FEWEST_ROWS rows have no interval, and
+    an undefined value has none.
+    """
     record: Record = {}
-    for name, value, interval in zip(names, values, intervals, strict=True):
+    for name, value, (low, high) in zip(names, values, intervals, strict=True):
+        if rows < FEWEST_ROWS or math.isnan(value):
+            low = math.nan
+            high = math.nan
         record[name] = defined(float(value))
-        record[f"{name}_ci95"] = [defined(limit) for limit in interval]
+        record[f"{name}_ci95"] = [defined(low), defined(high)]
     return record
 
 
@@ -132,10 +137,12 @@ def estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Re
         intervals = []
         for kind, value in zip(KINDS, np.divide(values, 100.0), strict=True):
             intervals.append(fisher_interval(kind, value, len(pairs)))
-        return {**with_intervals(KINDS, values, intervals), "interval": "fisher", "resamples": None}
+        record = with_intervals(KINDS, values, intervals, len(pairs))
+        return {**record, "interval": "fisher", "resamples": None}
     count = statistics.resamples_for(len(pairs), count)
     intervals = [percentile_interval(row) for row in resampled(groups, count=count, seed=seed)]
-    return {**with_intervals(KINDS, values, intervals), "interval": "bootstrap", "resamples": count}
+    record = with_intervals(KINDS, values, intervals, len(pairs))
+    return {**record, "interval": "bootstrap", "resamples": count}
 
 
 def header(pairs: GoldPairs, options: ScoreOptions) -> Record:

@@ -256,6 +256,7 @@ def resampled(values: Float64, seed: Seed = 0) -> Float64:
 def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
     """The report of a run, with 95 % intervals from resamples of the queries."""
     resampled_means = resampled(values)
+    intervals = map(percentile_interval, resampled_means)
     missing = [query for query, judged in run.qrels.items() if judged and query not in run.relevant]
     all_queries = run.qrels.keys() | run.relevant.keys()
     return {
@@ -265,7 +266,7 @@ def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
         "missing": len(missing),
         "without_relevant": sum(not run.qrels.get(query) for query in all_queries),
         "depth": run.depth,
-        **with_intervals(MEASURES, values.mean(axis=0), map(percentile_interval, resampled_means)),
+        **with_intervals(MEASURES, values.mean(axis=0), intervals, len(values)),
         "resamples": resampled_means.shape[1],
     }
 

@@ -22,7 +22,7 @@ FEWER_RESAMPLES = 200
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
 CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
-# Rows of a paired test: n rows have C(2n - 1, n) different resamples. Four have 35, which is less
+# Rows of an interval or a paired test: n rows have C(2n - 1, n) different resamples. Four have 35, which is less
 # than one for each 2.5 % of a two-sided test at 5 %, and five have 126.
 FEWEST_ROWS = 5
 QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
@@ -205,8 +205,10 @@ def bootstrap(
     statistics: Callable[[Indices], Mapping[str, float]], rows: int
 ) -> dict[str, list[float]]:
     """The limits of each statistic, which gets the indices of resampled rows, the same as in
-    `resample`.
+    `resample`; NaN for fewer than FEWEST_ROWS rows.
     """
+    if rows < FEWEST_ROWS:
+        return {name: [math.nan, math.nan] for name in statistics(np.arange(rows))}
     values: dict[str, list[float]] = {}  # of each statistic, one for each resample
     for counts in chain.from_iterable(multiplicities(rows, resamples_for(rows), 0)):
         for name, value in statistics(np.repeat(np.arange(rows), counts)).items():
@@ -255,11 +257,15 @@ def resampled_mean(
 
 
 def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, float]:
-    """Return accuracy, F1 and Matthews. F1 is that of class 1, or of more classes their mean."""
-    f1_of_classes = [f1(predicted, truth, number) for number in range(classes)]
+    """Return accuracy, F1 and Matthews. F1 is that of class 1, or of more classes the mean of those
+    that occur.
+    """
+    occurring = [1]
+    if classes > 2:
+        occurring = np.union1d(predicted, truth).tolist()
     return {
         "accuracy": float(np.mean(predicted == truth)),
-        "f1": f1_of_classes[1] if classes == 2 else float(np.mean(f1_of_classes)),
+        "f1": float(np.mean([f1(predicted, truth, number) for number in occurring])),
         "matthews": matthews(predicted, truth, classes),
     }
 

@@ -170,7 +170,7 @@ def difference_to(baseline: Measured, entry: Measured) -> dict[str, Any] | None:
     change = np.nan
     if entry.value is not None and baseline.value is not None:
         change = entry.value - baseline.value
-    # An average has the rows of all of its test sets.
+    # An average has resamples only if each of its test sets has enough rows.
     count = FEWEST_ROWS if entry.n is None else entry.n
     return difference(change, entry.resamples - baseline.resamples, count)
 
@@ -239,6 +239,8 @@ def interval_of(entry: Measured) -> list[float | None] | None:
         return None
     interval = percentile_interval(entry.resamples)
     count = entry.n or 0
+    if entry.n is not None and entry.n < FEWEST_ROWS:
+        return [None, None]
     if entry.is_correlation and count > BOOTSTRAP_LIMIT:
         metric = SUITES[entry.task[0]].value
         value = math.nan if entry.value is None else entry.value
@@ -297,8 +299,9 @@ def measure_suite(
             readout=entries_of_papers[0].readout,
         )
         # Independent for different test sets, and the same pairs for all rows.
-        resamples_of_tests = [draw(seed=(0, stream)) for stream, draw in draws]
-        if resamples_of_tests:
+        fewest_rows = min(entry.n or 0 for entry in entries_of_papers)
+        if len(draws) == len(entries_of_papers) and fewest_rows >= FEWEST_ROWS:
+            resamples_of_tests = [draw(seed=(0, stream)) for stream, draw in draws]
             count = min(map(len, resamples_of_tests))  # a large test set has fewer
             columns = [resamples[:count] for resamples in resamples_of_tests]
             average = replace(average, resamples=np.mean(columns, axis=0))

@@ -72,10 +72,10 @@ def test_a_row_that_few_draws_test_has_the_mean_accuracy_for_the_rest():
 
 
 def test_the_interval_of_accuracies_of_100_has_no_width(sentkit, tmp_path):
-    """Of 18 rows of each class, 16 are drawn five times, so most rows are tested less than once."""
+    """Of 19 rows of each class, 16 are drawn five times, so most rows are tested less than once."""
     texts = []
     for word, label in (("cat", "animal"), ("table", "thing")):
-        texts += [{"text": f"{word} {number}", "label": label} for number in range(18)]
+        texts += [{"text": f"{word} {number}", "label": label} for number in range(19)]
     write_rows(tmp_path / "data", {"senteval/cr": texts})
     flags = ("--data", tmp_path / "data", "--suites", "few-shot", *FLAGS)
     [row] = sentkit("report", "static", *flags, "--intervals").rows

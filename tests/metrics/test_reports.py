@@ -7,7 +7,7 @@ from sentkit.commands.diff import check_limits
 from sentkit.errors import AnswerIsNo
 from sentkit.metrics import statistics as intervals
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions
-from sentkit.metrics.reports import AGGREGATES, below, compare, report
+from sentkit.metrics.reports import AGGREGATES, below, compare, report, with_intervals
 from sentkit.metrics.statistics import percentile_interval, resample, two_sided_p
 
 ALL = ScoreOptions("score")
@@ -22,6 +22,15 @@ def test_a_measure_that_is_not_a_number_fails_every_gate():
         assert below([{"file": "a", "m": value}], "m", "m", 0.0) == "a: m is undefined, below 0"
     with pytest.raises(AnswerIsNo, match="lowest cosine is nan, below 0"):
         check_limits({"cosine": {"lowest": math.nan}}, {"cosine": 0.0})
+
+
+def test_an_undefined_value_and_few_rows_have_no_interval():
+    values = [1.0, math.nan]
+    of_many = with_intervals(("a", "b"), values, [[0.0, 2.0], [0.0, 2.0]], 5)
+    of_few = with_intervals(("a",), [1.0], [[0.0, 2.0]], 4)
+
+    assert of_many == {"a": 1.0, "a_ci95": [0.0, 2.0], "b": None, "b_ci95": [None, None]}
+    assert of_few == {"a": 1.0, "a_ci95": [None, None]}
 
 
 def noisy(n, noise, seed=0, topics=3):

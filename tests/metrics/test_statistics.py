@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sentkit.metrics import statistics
 from sentkit.metrics.statistics import (
+    bootstrap,
     class_scores,
     f1,
     fisher_interval,
@@ -300,6 +301,27 @@ def test_a_single_predicted_class():
 
     assert class_scores(predicted, truth, 2) == {"accuracy": 0.5, "f1": 0.0, "matthews": 0.0}
     assert f1(predicted, truth, 0) == pytest.approx(2 / 3)
+
+
+def test_a_class_that_does_not_occur_has_no_f1():
+    """It is a class of the training rows only, or is missing in a resample."""
+    truth = np.array([0] * 10 + [1] * 9 + [2])
+    predicted = truth.copy()
+    predicted[0] = 1
+    expected = f1_score(truth[:-1], predicted[:-1], average="macro")
+
+    assert class_scores(predicted[:-1], truth[:-1], 3)["f1"] == pytest.approx(expected)
+    intervals = bootstrap(lambda rows: class_scores(truth[rows], truth[rows], 3), len(truth))
+    assert intervals["f1"] == intervals["accuracy"] == [1.0, 1.0]
+
+
+def test_four_rows_have_no_interval():
+    values = np.array([0.0, 1.0, 1.0, 0.5, 0.0])
+    [few] = bootstrap(lambda rows: {"mean": values[rows].mean()}, 4).values()
+    [enough] = bootstrap(lambda rows: {"mean": values[rows].mean()}, 5).values()
+
+    assert np.isnan(few).all()
+    assert 0.0 <= enough[0] < 0.5 < enough[1] <= 1.0
 
 
 def test_numbers():
