@@ -22,8 +22,8 @@ FEWER_RESAMPLES = 200
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
 CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
-# Rows of an interval or a paired test: n rows have C(2n - 1, n) different resamples. Four have 35, which is less
-# than one for each 2.5 % of a two-sided test at 5 %, and five have 126.
+# Rows of an interval or a paired test: n rows have C(2n - 1, n) different resamples. Four have 35,
+# which is less than one for each 2.5 % of a two-sided test at 5 %, and five have 126.
 FEWEST_ROWS = 5
 QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
 

@@ -84,8 +84,14 @@ class Verdict:
         return max(self.repeated, self.repeated_by_model) > self.vectors / 2
 
     @property
+    def is_guess(self) -> bool:
+        """Whether no setting explains the vectors, and the causes only say what they look like."""
+        return bool(self.causes) and self.causes[0].name in (OTHER_WEIGHTS, ANOTHER_MODEL)
+
+    @property
     def explained(self) -> bool:
-        return self.equal or self.factor is not None or bool(self.causes)
+        has_cause = bool(self.causes) and not self.is_guess
+        return self.equal or self.factor is not None or has_cause
 
     def record(self) -> dict[str, Any]:
         is_equal = self.equal and not self.causes and self.factor is None
@@ -116,20 +122,10 @@ class Verdict:
         return text
 
     def text_of_compared(self) -> str:
-        if not self.causes and self.equal:
-            if self.factor is not None:
-                return (
-                    f"{self.file} has the directions of {self.model} as declared"
-                    f"{with_factor(self.factor)}"
-                )
-            text = f"{self.file} has the vectors that {self.model} gives as declared"
-            if self.largest_distance is not None and self.largest_distance > EQUAL:
-                text += f", within {self.largest_distance:.1e}"
-            if self.rounding is not None:
-                text += f", as by rounding in bf16 ({self.rounding:.1e} with this model)"
-            return text
         if self.causes:
             return self.text_of_causes()
+        if self.equal:
+            return self.text_of_equal()
         if self.as_declared:
             return self.text_of_few_rows()
         if self.same_directions:
@@ -151,6 +147,19 @@ class Verdict:
             declared = measured(self.declared)
         return f"nothing explains the difference ({declared}){repeats}"
 
+    def text_of_equal(self) -> str:
+        if self.factor is not None:
+            return (
+                f"{self.file} has the directions of {self.model} as declared"
+                f"{with_factor(self.factor)}"
+            )
+        text = f"{self.file} has the vectors that {self.model} gives as declared"
+        if self.largest_distance is not None and self.largest_distance > EQUAL:
+            text += f", within {self.largest_distance:.1e}"
+        if self.rounding is not None:
+            text += f", as by rounding in bf16 ({self.rounding:.1e} with this model)"
+        return text
+
     def text_of_few_rows(self) -> str:
         text = (
             f"{self.as_declared:,} of {self.vectors:,} vectors of {self.file} are those that "
@@ -163,7 +172,7 @@ class Verdict:
     def text_of_causes(self) -> str:
         names = [cause.name for cause in self.causes]
         text = f"{self.file} has the vectors of {self.model} with {' and '.join(names)}"
-        if names[0] in (OTHER_WEIGHTS, ANOTHER_MODEL):
+        if self.is_guess:
             text = f"no setting explains {self.file}; it looks like {names[0]}"
         if self.example:
             text += f": {self.example}"

@@ -573,6 +573,19 @@ def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model,
     )
 
 
+def test_a_trained_copy_of_a_model_is_not_one_with_fewer_bits(sentkit):
+    """Its weights change directions a little, and the lengths of long texts more than of others."""
+    vectors = np.array(Encoder("nano", precision="fp32").encode(SENTENCES))
+    width = vectors.shape[1]
+    change = np.random.default_rng(0).standard_normal((width, width)) / width**0.5
+    words = np.array([[len(text.split())] for text in SENTENCES])
+    trained = (vectors + 0.01 * vectors @ change) * (1 - 0.05 * (words > np.median(words)))
+    explanation = explained(sentkit, SENTENCES, trained.astype("f4"), "-m", "nano")["explanation"]
+
+    assert explanation["explained"] is False
+    assert [name for name in explanation["changes"] if "int8" in name] == []
+
+
 @pytest.mark.parametrize("rows", [[5], [3, 7]])
 @pytest.mark.parametrize("kind", ["noise", "other texts"])
 def test_a_few_rows_with_other_vectors_are_not_of_other_weights(sentkit, rows, kind):

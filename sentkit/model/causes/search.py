@@ -97,6 +97,7 @@ class Search:
         self.target = target
         self.lengths = encoder.lengths()
         self.every_text = np.arange(len(target))
+        self.declared_vectors = declared
         self.declared = None if declared is None else compare((), target, declared)
         self.distances = np.ones(len(target))
         if self.declared is not None:
@@ -224,15 +225,17 @@ class Search:
 
     def of_fewer_bits(self, share: float) -> Explanation | None:
         """Fewer bits of the weights, if these leave at most this share of the distance."""
-        if self.declared is None or self.mean > LARGEST_ROUNDED:
+        if self.declared_vectors is None or self.mean > LARGEST_ROUNDED:
             return None
         combinations = [(variant,) for variant in variants_of_weights(self.encoder)]
         screened = sorted(self.screened(combinations, ()), key=lambda result: result.distance)
         screened = screened[:1]
-        verified = self.tried([result.variants for result in screened], self.medium_texts())
+        texts = self.medium_texts()
+        verified = self.tried([result.variants for result in screened], texts)
         self.results += verified
+        # With the factor of the lengths of these texts, as the results have it.
+        before = compare((), self.target[texts], self.declared_vectors[texts]).distances
         for result in verified:
-            before = self.distances[self.medium_texts()]
             is_closer = (result.distances < before).mean() >= ROUNDED_TEXTS
             if is_closer and result.distance <= share * before.mean():
                 share_removed = 1.0 - result.distance / float(before.mean())
