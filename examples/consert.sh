@@ -16,7 +16,7 @@ mode=$1 rows=$2 dev=$3 test=$4 base=${5:-nano}
 . "$(dirname "$0")/recipe.sh"
 case $base in
 nano) size=${SIZE:-base} ;;
-*) size=${SIZE:-$(base_of "$base")} || { echo 'consert.sh: choose whose settings it gets: SIZE=base or SIZE=large' >&2 && exit 2; } ;;
+*) size=${SIZE:-$(base_of "$base" 'a recipe: SIZE=base or SIZE=large')} ;;
 esac
 size=${size##*-}
 dev=$(pairs "$dev" dev)

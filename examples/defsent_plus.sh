@@ -23,12 +23,8 @@
 set -eu
 [ $# -ge 4 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 dictionary=$1 dev=$2 test=$3 base=$4
-rates=${LR:-}
 . "$(dirname "$0")/recipe.sh"
-preset=${PRESET:-$(base_of "$base")} || {
-    echo 'defsent_plus.sh: choose a recipe: PRESET=bert-base, bert-large, roberta-base or roberta-large' >&2
-    exit 2
-}
+preset=${PRESET:-$(base_of "$base" 'a recipe: PRESET=bert-base, bert-large, roberta-base or roberta-large')}
 case $preset in
 *roberta*) entry=${ENTRY:-cls} ica=${ICA:-none} ;;
 *) entry=${ENTRY:-mean} ica=${ICA:---scale auto --keep-width} ;;
@@ -38,42 +34,54 @@ simcse-roberta-large | sncse-roberta-large) steps=${STEPS:-2} ;;
 simcse-* | sncse-*) steps=${STEPS:-1} ;;
 *) steps=${STEPS:-3} ;;
 esac
+# shellcheck disable=SC2086 # rates are several words
+set -- ${LR:-}
+[ $# -eq 0 ] || [ $# -eq "$steps" ] || {
+    echo "defsent_plus.sh: LR has $# rates, but there are $steps steps: give one rate for each step" >&2
+    exit 2
+}
 echo "defsent_plus.sh: PRESET=$preset STEPS=$steps ENTRY=$entry ICA='$ica'" >&2
 dev=$(pairs "$dev" dev)
 test=$(pairs "$test" test)
 
 best() { # the checkpoint of the highest dev score, of the lines that train prints
     python3 -c 'import json, sys
-found = [row for row in map(json.loads, sys.stdin) if "seeds" not in row and row["dev"] is not None]
-if not found: sys.exit("no run has a correlation on DEV")
-print(max(found, key=lambda row: row["dev"])["checkpoint"])'
+runs = [row for row in map(json.loads, sys.stdin) if "seeds" not in row and row["dev"] is not None]
+if not runs: sys.exit("no run has a correlation on DEV")
+print(max(runs, key=lambda row: row["dev"])["checkpoint"])'
 }
 
 vectors "$test" "$base" "$work/base.safetensors"
-maker=$base step=0
-while [ "$step" -lt "$steps" ]; do
-    step=$((step + 1))
-    rate=${rates%% *} rates=${rates#"${rates%% *}"} rates=${rates# }
-    eval "own=\${SETTINGS_$step:-}"
-    [ "$step" = 1 ] || of_step=-step$step
+encoder=$base # of the entries: the best one of the step before
+for step in $(seq "$steps"); do
+    rate=
+    if [ $# -gt 0 ]; then
+        rate=$1
+        shift
+    fi
+    eval "settings_of_step=\${SETTINGS_$step:-}"
+    preset_of_step=$preset-step$step
+    [ "$step" -gt 1 ] || preset_of_step=$preset
     entries=$work/entries-$step.safetensors
     # Built again each time: the same encoder gives the same bytes, and a run resumes only with these.
-    sentkit build-entries "$dictionary" -m "$maker" --readout "$entry" -o "$entries" -f
+    sentkit build-entries "$dictionary" -m "$encoder" --readout "$entry" -o "$entries" -f
     if [ "$step" = "$steps" ] && [ "$step" -gt 1 ] && [ "$ica" != none ]; then
         # shellcheck disable=SC2086 # flags are several words
         sentkit whiten fit "$entries" --kind ica --seed 42 $ica -o "$work/ica.safetensors" -f
-        plain=$entries entries=$work/entries-$step-ica.safetensors
-        sentkit whiten apply "$plain" -t "$work/ica.safetensors" -o "$entries" -f
+        sentkit whiten apply "$entries" -t "$work/ica.safetensors" -o "$work/entries-$step-ica.safetensors" -f
+        entries=$work/entries-$step-ica.safetensors
     fi
     # shellcheck disable=SC2086 # settings are several words
     sentkit train defsent-plus "$dictionary" -m "$base" --entries "$entries" -o "$work/step-$step" \
-        --preset "$preset${of_step:-}" ${rate:+--lr "$rate"} \
-        --seed "$seeds" --dev "$dev" --resume $settings $own >"$work/step-$step.runs"
+        --preset "$preset_of_step" ${rate:+--lr "$rate"} \
+        --seed "$seeds" --dev "$dev" --resume $settings $settings_of_step >"$work/step-$step.runs"
     cat "$work/step-$step.runs"
-    maker=$(best <"$work/step-$step.runs")
-    vectors "$test" "$maker" "$work/step-$step.safetensors"
+    encoder=$(best <"$work/step-$step.runs")
+    vectors "$test" "$encoder" "$work/step-$step.safetensors"
 done
 
 set -- "$work/base.safetensors"
-for made in "$work"/step-*.safetensors; do set -- "$@" "$made"; done
+for step in $(seq "$steps"); do # OUT can also have steps of an earlier call
+    set -- "$@" "$work/step-$step.safetensors"
+done
 sentkit score "$@" --gold score --baseline "$work/base.safetensors"

@@ -87,17 +87,22 @@ def read(path):
             file.seek(0)
             for line in io.TextIOWrapper(file, encoding, newline="\n"):
                 number += 1
+                if not line.strip():
+                    continue
                 if WORDNET.fullmatch(name):
                     yield from of_synset(line)
                 elif name.removesuffix(".gz").endswith(".jsonl"):
                     row = json.loads(line)
-                    yield row["entry"] + "", row["definition"] + ""
+                    yield row["entry"] + "", row["definition"] + ""  # a number is a TypeError
                 else:
                     yield from of_columns(line.rstrip("\r\n").split("\t"))
     except (OSError, EOFError) as error:
         sys.exit(f"dictionary_rows.py: {path}: {getattr(error, 'strerror', None) or error}")
     except (ValueError, LookupError, TypeError) as error:
-        sys.exit(f"dictionary_rows.py: {path}: line {number}: not of a known format: {error!r}")
+        problem = str(error)
+        if isinstance(error, KeyError):
+            problem = f"{error} is missing"
+        sys.exit(f"dictionary_rows.py: {path}: line {number}: not of a known format: {problem}")
 
 
 def of_synset(line):
@@ -113,6 +118,8 @@ def of_columns(cells):
     if len(cells) == 2:
         for definition in cells[1].split(SEPARATOR):
             yield cells[0], definition
+    elif len(cells) < 4:
+        raise ValueError("expected columns with tabs between them, 2 or at least 4")
     else:
         definition = cells[3]
         for pattern, joined in JOINED:

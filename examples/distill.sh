@@ -10,7 +10,8 @@
 # DIM=256 takes the vectors of TEACHER in their first principal directions. With the width of STUDENT, the
 # checkpoint needs no linear map.
 # SVD=FILE takes these directions from an earlier run (svd.safetensors in its OUT), whose checkpoint can be STUDENT.
-# OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
+# OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there. Other TEXTS, another TEACHER or other
+# directions in the same OUT are an error.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
 [ $# -ge 5 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
@@ -20,18 +21,19 @@ SEEDS=${SEEDS:-0}
 dev=$(pairs "$dev" dev)
 test=$(pairs "$test" test)
 
-[ -f "$work/texts.safetensors" ] || sentkit encode "$texts" -m "$teacher" -o "$work/texts.safetensors"
-vectors=$work/texts.safetensors
+# A folder, because --resume encodes only missing blocks, and refuses other texts and another teacher.
+# shellcheck disable=SC2086 # flags are several words
+sentkit encode "$texts" -m "$teacher" ${ENCODE:---precision fp32} -o "$work/texts/" --resume -q
+targets=$work/texts
 if [ -n "${DIM:-}${SVD:-}" ]; then
-    vectors=$work/texts-${DIM:-svd}.safetensors
-    [ -f "$vectors" ] || {
-        [ -n "${SVD:-}" ] ||
-            sentkit whiten fit "$work/texts.safetensors" --kind svd --dim "$DIM" -o "$work/svd.safetensors" -f
-        sentkit whiten apply "$work/texts.safetensors" -t "${SVD:-$work/svd.safetensors}" -o "$vectors"
-    }
+    # Projected again each time: train --resume refuses vectors in other directions.
+    directions=${SVD:-$work/svd.safetensors}
+    [ -n "${SVD:-}" ] || sentkit whiten fit "$work/texts" --kind svd --dim "$DIM" -o "$directions" -f
+    targets=$work/texts-${DIM:-svd}.safetensors
+    sentkit whiten apply "$work/texts" -t "$directions" -o "$targets" -f
 fi
 # shellcheck disable=SC2086 # settings are several words
-sentkit train distill "$vectors" -m "$student" -o "$work/run" --seed "$seeds" --dev "$dev" \
+sentkit train distill "$targets" -m "$student" -o "$work/run" --seed "$seeds" --dev "$dev" \
     --resume $settings
 
 vectors "$test" "$student" "$work/student.safetensors" --readout mean

@@ -56,10 +56,12 @@ PARTICIPLES = ("born", "found", "located", "built", "made", "held", "published",
 
 
 def lines(path: str) -> list[str]:
+    """The lines of a text file, also .gz, without blank lines."""
     content = Path(path).read_bytes()
     if path.endswith(".gz"):
         content = gzip.decompress(content)
-    return content.decode().splitlines()
+    # str.splitlines would also split JSON at U+0085, U+2028 and U+2029.
+    return [line.rstrip("\r") for line in content.decode().split("\n") if line.strip()]
 
 
 def question(sentence: str) -> str | None:
@@ -162,7 +164,7 @@ def variant(sentence: str, names: list[str], chance: random.Random) -> str:
     elif len(words) > 9:
         start = chance.randrange(len(words) - 4)
         del words[start : start + chance.randint(1, 4)]
-    else:
+    elif words:
         del words[chance.randrange(len(words))]
     return " ".join(words)
 
@@ -242,4 +244,7 @@ def main(wiki: str, nli: str, wordnet: str, first: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (4, 5):
+        print(__doc__.split("\n\n")[1], file=sys.stderr)
+        sys.exit(2)
     main(*sys.argv[1:])

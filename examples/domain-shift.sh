@@ -22,9 +22,9 @@ test=$(pairs "$test" test)
 scores() { # NAME CHECKPOINT: a line for each domain
     vectors "$test" "$2" "$work/test.safetensors"
     sentkit score "$work/test.safetensors" --gold score --group "$field" | python3 -c 'import json, sys
-for domain, own in json.load(sys.stdin)["groups"].items():
-    score = "-" if own["spearman"] is None else own["spearman"]
-    print(sys.argv[1], domain, own["n"], score, sep="\t")' "$1"
+for domain, report in json.load(sys.stdin)["groups"].items():
+    score = "-" if report["spearman"] is None else report["spearman"]
+    print(sys.argv[1], domain, report["n"], score, sep="\t")' "$1"
 }
 
 table() {
@@ -36,9 +36,9 @@ table() {
         # shellcheck disable=SC2086 # settings are several words
         sentkit train "$method" "$rows" -m "$base" -o "$work/$name" --seed "$seeds" ${dev:+--dev "$dev"} --resume \
             $settings >"$work/$name.runs"
-        for made in "$work/$name" "$work/$name"/seed-*; do
-            [ -f "$made/sentkit.json" ] || continue # one seed is in NAME, several are in NAME/seed-N
-            scores "$name" "$made"
+        for checkpoint in "$work/$name" "$work/$name"/seed-*; do
+            [ -f "$checkpoint/sentkit.json" ] || continue # one seed is in NAME, several are in NAME/seed-N
+            scores "$name" "$checkpoint"
         done
     done
 }

@@ -16,6 +16,8 @@ PAIRS  rows with text_a and text_b
 import argparse
 import json
 import os
+import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -23,12 +25,21 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+STOPPED = 75  # exit code of a stopped program, as of `sentkit train`
+
 
 def main():
     arguments = parse(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, stop)
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     with TemporaryDirectory() as folder:
         measure(arguments, Path(folder))
+
+
+def stop(signal_number, frame):
+    """End the program by an exception: `subprocess.run` then kills its command and waits for it."""
+    sys.exit(STOPPED)
 
 
 def parse(words):
@@ -59,7 +70,14 @@ def parse(words):
     parser.add_argument(
         "--batch", type=int, help="sentences of a call, in their order (default: all of them)"
     )
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if not (arguments.train or arguments.readout or arguments.transform):
+        parser.error("no encoder: add --train, --readout or --transform")
+    for name in ("rounds", "threads", "batch"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is {value}, expected a number above 0")
+    return arguments
 
 
 def measure(arguments, folder):
@@ -117,7 +135,7 @@ def train(arguments, method, folder):
     number.
     """
     command = ["train", method, arguments.texts, "-m", arguments.base]
-    command += ["--threads", arguments.threads, *arguments.settings.split()]
+    command += ["--threads", arguments.threads, *shlex.split(arguments.settings)]
     one_step = ["-o", folder / f"{method}-1", "--set", "steps=1", "--set", "warmup=0"]
     seconds_of_one_step = seconds_of(command + one_step)
     seconds = seconds_of([*command, "-o", folder / method])

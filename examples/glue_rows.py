@@ -19,6 +19,7 @@ rounded down.
 
 import argparse
 import json
+import math
 import os
 import sys
 from itertools import chain
@@ -94,7 +95,10 @@ def layout(first):
 def row_of(values, fields):
     row = dict(zip(fields, values, strict=True))
     if "score" in row:
-        row["score"] = float(row["score"])
+        score = float(row["score"])
+        if not math.isfinite(score):
+            raise ValueError(f'the score "{row["score"]}" is not a number')
+        row["score"] = score
     return row
 
 

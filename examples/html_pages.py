@@ -18,7 +18,8 @@ from sentkit.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-REFERENCE = re.compile(r"\b(sentkit(?:-[a-z-]+)?)\(([1357])\)")
+PAGE = r"sentkit(?:-[a-z-]+)?"
+REFERENCE = re.compile(rf"(?:<b>({PAGE})</b>|\b({PAGE}))\([1357]\)")  # the name can be bold
 FONT = re.compile(r"\\f([BIRP])(.*?)(?=\\f|$)", re.DOTALL)
 TAGS = {"B": "b", "I": "i"}
 SPECIAL = {
@@ -28,6 +29,7 @@ SPECIAL = {
     r"\(em": "—",
     r"\(en": "\N{EN DASH}",
     r"\(co": "©",
+    r"\(+-": "±",
 }
 STYLE = """
 :root { color-scheme: light dark; }
@@ -93,6 +95,9 @@ def plain(text: str) -> str:
 def characters(text: str) -> str:
     for name, character in SPECIAL.items():
         text = text.replace(name, character)
+    unknown = re.search(r"\\\(..", text)
+    if unknown is not None:
+        raise ValueError(f"unknown character {unknown[0]} in: {text}")
     return text.replace(r"\&", "").replace(r"\-", "-").replace(r"\e", "\\")
 
 
@@ -196,7 +201,7 @@ class Converter:
         return f"<{tag}>{match[2]}</{tag}>"
 
     def link(self, match: re.Match[str]) -> str:
-        file = self.files.get(match[1])
+        file = self.files.get(match[1] or match[2])
         if file is None:
             return match[0]
         return f'<a href="{file}">{match[0]}</a>'

@@ -7,6 +7,7 @@ set -eu
 [ $# -ge 1 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 . "$(dirname "$0")/recipe.sh"
 rows=$(pairs "$1" pairs)
+rm -f "$work"/sweep/L*.safetensors # another encoder may have had more layers
 vectors "$rows" "${2:-nano}" "$work/sweep" --readout 'L*:cls,L*:mean,L*:max'
 vectors "$rows" "${2:-nano}" "$work/sweep/default.safetensors"
 cd "$work/sweep" # for short names in the table

@@ -5,8 +5,9 @@
 Every row of main_table.jsonl is trained at its published learning rate with all seeds, and at each
 of RATES with one seed. The rate with the best score on STS-B dev is then trained with all seeds.
 STS-B test is read once for each of these two rates. With --rates '' only the published rate is
-trained. The reports stay in OUT: a second call trains only missing runs, and prints the table. The
-column p compares each seed with the best untuned readout of the base, by a paired bootstrap.
+trained. The reports stay in OUT: a second call trains only missing runs, and prints the table. It
+must have the same BASE, --rows, --batch, --eval-every and --precision. The column p compares each
+seed with the best untuned readout of the base, by a paired bootstrap.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
@@ -17,6 +18,7 @@ NAME  the name of a row, or a part of the names of several; without NAME all row
 import argparse
 import gzip
 import json
+import math
 import shutil
 import statistics
 import subprocess
@@ -25,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 READOUTS = ("cls", "mean", "mean-first-last", "mean-last2")
+OPTIONS = ("base", "rows", "batch", "eval_every", "precision")  # all runs of OUT have the same
 
 
 def main():
@@ -37,6 +40,7 @@ def main():
         sys.exit(f"main_table.py: no row has a name with {' or '.join(arguments.names)}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     if not arguments.print:
+        claim_folder(arguments)
         for system in chosen:
             train_system(arguments, system)
     print_table(arguments, chosen)
@@ -84,6 +88,30 @@ def parse(words):
     return parser.parse_intermixed_args(words)
 
 
+def claim_folder(arguments):
+    """Record the options of the runs in OUT. Refuse other ones: finished runs would be used
+    again.
+    """
+    options = {name: getattr(arguments, name) for name in OPTIONS}
+    if Path(arguments.base).is_dir():
+        options["base"] = str(Path(arguments.base).resolve())
+    path = arguments.out / "options.json"
+    if not path.exists():
+        write(path, json.dumps(options))
+    recorded = json.loads(path.read_text())
+    for name, value in options.items():
+        if recorded[name] != value:
+            problem = f"{arguments.out} has runs with {name}={recorded[name]}, not {value}"
+            sys.exit(f"main_table.py: {problem}; choose another OUT")
+
+
+def write(path, text):
+    """Write a file that is complete as soon as it exists."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
 def train_system(arguments, system):
     """Train and score the published rate, and the best of the other rates on dev."""
     for seed in range(arguments.seeds):
@@ -92,10 +120,17 @@ def train_system(arguments, system):
     rates = rates_of(arguments)
     if not rates:
         return
-    best = max(rates, key=lambda rate: train(arguments, system, rate, 0)["dev"])
+    best = max(rates, key=lambda rate: comparable(train(arguments, system, rate, 0)["dev"]))
     for seed in range(1, arguments.seeds):
         train(arguments, system, best, seed)
     score(arguments, system, best)
+
+
+def comparable(correlation):
+    """An undefined correlation is lower than all others."""
+    if correlation is None:
+        return -math.inf
+    return correlation
 
 
 def rates_of(arguments):
@@ -130,7 +165,7 @@ def train(arguments, system, rate, seed):
         if "guide={guide}" in flags:
             values["guide"] = guide_of(arguments)
         line = sentkit(command + [flag.format(**values) for flag in flags])
-        report.write_text(line)
+        write(report, line)
         print(f"{folder.parent.name}  lr {rate:g}  {line}", end="", file=sys.stderr, flush=True)
     return json.loads(report.read_text())
 
@@ -156,20 +191,22 @@ def score(arguments, system, rate):
     """
     folder = folder_of(arguments, system, rate)
     report = folder / "test.jsonl"
-    if report.exists():
-        return
-    files = []
+    if not report.exists() or len(rows_in(report)) != arguments.seeds:
+        files = []
+        for seed in range(arguments.seeds):
+            file = folder / f"seed-{seed}.safetensors"
+            if not file.exists():
+                command = ["encode", stsb(arguments, "test"), "-m", folder / f"seed-{seed}"]
+                sentkit([*command, "--precision", "fp32", "-o", file, "-q"])
+            files.append(file)
+        baseline = untuned(arguments)["file"]
+        write(report, sentkit(["score", *files, "--gold", "score", "--baseline", baseline]))
+
+    # The weights are large; the reports and vectors remain.
     for seed in range(arguments.seeds):
-        file = folder / f"seed-{seed}.safetensors"
-        command = ["encode", stsb(arguments, "test"), "-m", folder / f"seed-{seed}"]
-        command += ["--precision", "fp32"]
-        sentkit([*command, "-o", file, "-f", "-q"])
-        files.append(file)
-    baseline = untuned(arguments)["file"]
-    lines = sentkit(["score", *files, "--gold", "score", "--baseline", baseline])
-    for seed in range(arguments.seeds):  # the weights are large; the reports and vectors remain
-        shutil.rmtree(folder / f"seed-{seed}")
-    report.write_text(lines)
+        weights = folder / f"seed-{seed}"
+        if weights.exists():
+            shutil.rmtree(weights)
 
 
 def untuned(arguments):
@@ -179,10 +216,10 @@ def untuned(arguments):
     report = arguments.out / "untuned.json"
     if not report.exists():
         dev_scores = {readout: score_untuned(arguments, "dev", readout)[0] for readout in READOUTS}
-        best = max(dev_scores, key=dev_scores.get)
+        best = max(READOUTS, key=lambda readout: comparable(dev_scores[readout]))
         test_score, file = score_untuned(arguments, "test", best)
         record = {"readout": best, "dev": dev_scores[best], "test": test_score, "file": str(file)}
-        report.write_text(json.dumps(record))
+        write(report, json.dumps(record))
     return json.loads(report.read_text())
 
 
@@ -200,7 +237,6 @@ def rows_of(arguments, kind, count):
     path = arguments.out / f"{kind}-{count}.jsonl"
     if path.exists():
         return path
-    temporary = path.with_suffix(".part")
     data = arguments.data
     if kind in ("negated", "variants"):
         sentences_path = rows_of(arguments, "sentences", count)
@@ -213,13 +249,12 @@ def rows_of(arguments, kind, count):
             span_delete = ["augment", "--op", "span-delete", "--mark", "[MASK]"]
             lines = sentkit([*span_delete, "--replace", "--field", "text=text_a"], text=deleted)
     elif kind == "definitions":
-        [dictionary] = (data / "dictionary").iterdir()
-        command = [sys.executable, Path(__file__).with_name("sample_dictionary.py"), dictionary]
-        lines = output([*command, "--rows", str(count), "--min-definitions", "2"])
+        command = [sys.executable, Path(__file__).with_name("sample_dictionary.py")]
+        command += ["--rows", str(count), "--min-definitions", "2"]
+        lines = output(command, text="".join(definitions(data)))
     else:
         lines = "".join(islice(SOURCES[kind](data), count))
-    temporary.write_text(lines)
-    temporary.rename(path)
+    write(path, lines)
     return path
 
 
@@ -228,6 +263,16 @@ def entries_of(arguments, rows):
     if not path.exists():
         sentkit(["build-entries", rows, "-m", arguments.base, "-o", path, "-q"])
     return path
+
+
+def definitions(data):
+    """The rows of all dictionaries."""
+    paths = sorted((data / "dictionary").glob("*.jsonl*"))
+    if not paths:
+        sys.exit(f"main_table.py: {data / 'dictionary'}: no file *.jsonl or *.jsonl.gz")
+    for path in paths:
+        for line in opened(path):
+            yield line.rstrip("\n") + "\n"  # the last line of a file may lack it
 
 
 def sentences(data):
@@ -290,8 +335,8 @@ def print_table(arguments, systems):
         f"base, `{base['readout']}`",
         "",
         "",
-        f"{base['dev']:.1f}",
-        f"{base['test']:.1f}",
+        spread([base["dev"]]),
+        spread([base["test"]]),
         "",
     ]
     if rates_of(arguments):
@@ -327,14 +372,18 @@ def tested(arguments, system):
     reports = {float(path.parent.name): path for path in folder.glob("*/test.jsonl")}
     best = max(
         (rate for rate in rates_of(arguments) if rate in reports),
-        key=lambda rate: statistics.fmean(dev_scores(reports[rate])),
+        key=lambda rate: statistics.fmean(map(comparable, dev_scores(reports[rate]))),
         default=None,
     )
     return reports.get(system["lr"]), reports.get(best)
 
 
+def rows_in(path):
+    return [json.loads(line) for line in path.open()]
+
+
 def cells_of(report):
-    tests = [json.loads(line) for line in report.open()]
+    tests = rows_in(report)
     dev = spread(dev_scores(report))
     test = spread([row["spearman"] for row in tests])
     p = listed(row["against"]["spearman"]["p"] for row in tests)
@@ -342,16 +391,19 @@ def cells_of(report):
 
 
 def listed(ps):
-    return ", ".join(f"{p:.3f}".lstrip("0") for p in ps)
+    return ", ".join("-" if p is None else f"{p:.3f}".lstrip("0") for p in ps)
 
 
 def dev_scores(report):
-    return [
-        json.loads(path.read_text())["dev"] for path in sorted(report.parent.glob("seed-*.json"))
-    ]
+    """The dev scores of the seeds that the test report has."""
+    paths = [report.with_name(f"seed-{seed}.json") for seed in range(len(rows_in(report)))]
+    return [json.loads(path.read_text())["dev"] for path in paths]
 
 
 def spread(values):
+    """Mean and standard deviation; "-" if a value is undefined."""
+    if None in values:
+        return "-"
     mean = f"{statistics.fmean(values):.1f}"
     if len(values) == 1:
         return mean

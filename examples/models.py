@@ -2,9 +2,11 @@
 
     python examples/models.py DATA OUT [NAME=]MODEL...
 
-DATA is a folder of test sets, as `sentkit report` reads it, with dictionary/wordnet2024.jsonl.gz.
-OUT keeps the results: a second call computes only the results that are missing. MODEL is a model as
-for `sentkit encode -m`. The others are compared with the first one.
+DATA is a folder of test sets, as `sentkit report` reads it. The suite retrieval also needs
+dictionary/wordnet2024.jsonl.gz and senteval/mrpc.test.jsonl; speed and size are measured if there
+is clustering/stackoverflow.jsonl. OUT keeps the results: a second call computes only the results
+that are missing. MODEL is a model as for `sentkit encode -m`. The others are compared with the
+first one.
 
 The retrieval tests are made here. `definitions` finds the words of a definition among the entries
 of every fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the
@@ -51,7 +53,12 @@ def write_set(folder: Path, corpus: list[str], relevant: dict[str, set[str]]) ->
 
 
 def write_retrieval(data: Path, out: Path) -> None:
-    synsets = [json.loads(line) for line in lines(str(data / "dictionary/wordnet2024.jsonl.gz"))]
+    dictionary = data / "dictionary/wordnet2024.jsonl.gz"
+    paraphrases = data / "senteval/mrpc.test.jsonl"
+    for path in (dictionary, paraphrases):
+        if not path.exists():
+            sys.exit(f"models.py: {path}: not found; the suite retrieval needs it")
+    synsets = [json.loads(line) for line in lines(str(dictionary))]
     entries: dict[str, set[str]] = {}
     for row in filter(is_held_out, synsets):
         entries.setdefault(row["definition"], set()).add(row["entry"])
@@ -61,7 +68,7 @@ def write_retrieval(data: Path, out: Path) -> None:
         if is_held_out(row) or number % 5 == 0:
             corpus.append(row["entry"])
     write_set(out / "definitions", corpus, entries)
-    pairs = [json.loads(line) for line in lines(str(data / "senteval/mrpc.test.jsonl"))]
+    pairs = [json.loads(line) for line in lines(str(paraphrases))]
     same: dict[str, set[str]] = {}
     for row in pairs:
         if str(row["label"]) == "1":
@@ -75,7 +82,11 @@ def docstrings() -> Iterator[tuple[str, str]]:
     text.
     """
     for package in PACKAGES:
-        for file in sorted(Path(find_spec(package).origin).parent.rglob("*.py")):
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            problem = f"the package {package} is not installed"
+            sys.exit(f"models.py: {problem}; the suite retrieval needs it")
+        for file in sorted(Path(spec.origin).parent.rglob("*.py")):
             if "/tests/" in str(file) or "test_" in file.name:
                 continue
             try:
@@ -142,12 +153,22 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def link_suites(data: Path, folder: Path) -> None:
+    """Link the folders of test sets that DATA has, in place of the links of an earlier call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("sts", "clustering", "senteval"):
+        link = folder / name
+        if link.is_symlink():
+            link.unlink()
+        if (data / name).is_dir():
+            link.symlink_to((data / name).resolve(), target_is_directory=True)
+
+
 def main(data: Path, out: Path, models: list[str], suites: str) -> None:
     folder = out / "data"
-    write_retrieval(data, folder / "retrieval")
-    for suite in ("sts", "clustering", "senteval"):
-        if not (folder / suite).exists():
-            (folder / suite).symlink_to((data / suite).resolve(), target_is_directory=True)
+    link_suites(data, folder)
+    if "retrieval" in suites.split(","):
+        write_retrieval(data, folder / "retrieval")
     named = []
     for model in models:
         if "=" in model:
@@ -160,9 +181,14 @@ def main(data: Path, out: Path, models: list[str], suites: str) -> None:
     command += ["--baseline", first_name, "--precision", "fp32", "--format", "markdown"]
     if "senteval" in suites.split(","):
         command += ["--head", "logreg"]
-    subprocess.run(command, check=True)
-    questions = lines(str(data / "clustering/stackoverflow.jsonl"))
-    texts = [json.loads(line)["text"] for line in questions[:4000]]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    questions = data / "clustering/stackoverflow.jsonl"
+    if not questions.exists():
+        print(f"models.py: no speed and size: {questions} not found", file=sys.stderr)
+        return
+    texts = [json.loads(line)["text"] for line in lines(str(questions))[:4000]]
     print("\n| one thread | texts/s | MB |\n|---|---|---|")
     for name, model in named:
         speed, size = speed_and_size(model, texts)

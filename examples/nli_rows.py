@@ -105,7 +105,7 @@ def read(path):
     opener = gzip.open if path.endswith(".gz") else io.open
     newline = "" if suffix == ".csv" else "\n"
     try:
-        with opener(path, "rt", encoding="utf-8", newline=newline) as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
             for record in records(file, suffix):
                 yield row_of(record)
                 number += 1

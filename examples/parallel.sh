@@ -7,6 +7,7 @@ set -eu
 [ $# -ge 2 ] || { echo 'usage: parallel.sh CORPUS DIR [FLAGS]' >&2 && exit 2; }
 corpus=$1 folder=${2%/} jobs=${JOBS:-2}
 shift 2
-seq "$jobs" | xargs -P "$jobs" -I SHARD \
-    sentkit encode "$corpus" -o "$folder/" --shard "SHARD/$jobs" --resume --threads "${THREADS:-1}" "$@"
+# xargs adds the shard as the last word: with -I it would also replace the placeholder in the paths.
+seq -f "%.0f/$jobs" "$jobs" | xargs -P "$jobs" -n 1 \
+    sentkit encode "$corpus" -o "$folder/" --resume --threads "${THREADS:-1}" "$@" --shard
 sentkit check "$folder" --shards "$jobs"

@@ -36,14 +36,14 @@ NEAREST = 8  # sentences that can join each of them
 
 
 def packages(content: str) -> Iterator[Package]:
-    """Packages with a first paragraph of 150 characters or more, of which no other has the same
-    start.
+    """Packages with a synopsis and a first paragraph of 150 characters or more, of which no other
+    has the same start.
     """
     seen = set()
     for record in content.split("\n\n"):
         name = re.search(r"^Package: (\S+)", record, re.M)
         description = re.search(r"^Description-en: (.*?)\n((?: .*\n?)*)", record, re.M)
-        if name is None or description is None:
+        if name is None or description is None or not description[1].strip():
             continue
         paragraphs: list[list[str]] = [[]]
         for line in description[2].splitlines():
@@ -161,4 +161,7 @@ def main(wiki: str, nli: str, wordnet: str, descriptions: str, dev: str) -> None
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        print(__doc__.split("\n\n")[1], file=sys.stderr)
+        sys.exit(2)
     main(*sys.argv[1:])

@@ -17,15 +17,21 @@ pairs() { # FILE NAME: print the name of the pairs with the fields that sentkit 
     sentkit cat "$1" $FIELDS -o "$work/$2.jsonl" -f && echo "$work/$2.jsonl"
 }
 
-base_of() { # MODEL: the encoder of the papers that it is, by family and size, such as bert-base
+base_of() { # MODEL ADVICE: the encoder of the papers that it is, by family and size, such as bert-base
     python3 -c 'import sys
 from sentkit.errors import SentkitError
 from sentkit.papers.published import published_base
+model, advice = sys.argv[1:]
 try:
-    print(published_base(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: the papers have no settings for an encoder of this family and size"))
+    base = published_base(model)
 except SentkitError as error:
     print(error, file=sys.stderr)
-    sys.exit(error.exit_code)' "$1"
+    sys.exit(error.exit_code)
+if base is None:
+    print(f"{model}: the papers have no settings for an encoder of this family and size", file=sys.stderr)
+    print(f"  choose {advice}", file=sys.stderr)
+    sys.exit(2)
+print(base)' "$@"
 }
 
 vectors() ( # ROWS MODEL FILE [FLAGS...]: encode rows into a vector file
@@ -35,10 +41,10 @@ vectors() ( # ROWS MODEL FILE [FLAGS...]: encode rows into a vector file
 
 table() ( # TEST BASELINE VECTORS...: the scores on TEST of vectors, and of the seeds of the run
     test=$1 baseline=$2 && shift
-    for made in "$work/run" "$work"/run/seed-*; do
-        [ -f "$made/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
-        vectors "$test" "$made" "$made.safetensors"
-        set -- "$@" "$made.safetensors"
+    for checkpoint in "$work/run" "$work"/run/seed-*; do
+        [ -f "$checkpoint/sentkit.json" ] || continue # one seed is in run, several are in run/seed-N
+        vectors "$test" "$checkpoint" "$checkpoint.safetensors"
+        set -- "$@" "$checkpoint.safetensors"
     done
     sentkit score "$@" --gold score --baseline "$baseline"
 )

@@ -17,7 +17,10 @@ test=$(pairs "$test" test)
 
 vectors "$test" "$base" "$work/base.safetensors"
 method=simcse
-if sentkit cat "$rows" --head 1 | grep -q '"anchor":'; then method=simcse-sup; fi
+case $settings in
+*'--field anchor='*) method=simcse-sup ;; # the rows have another name for this field
+*) if sentkit cat "$rows" --head 1 | grep -q '"anchor":'; then method=simcse-sup; fi ;;
+esac
 # shellcheck disable=SC2086 # settings are several words
 sentkit train "$method" "$rows" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --resume $settings
 

@@ -44,13 +44,16 @@ def principal(vectors: Float32, width: int) -> Float32:
 
 
 def linear_map(inputs: Float32, targets: Float32, shares: Float32) -> Float32:
-    """The matrix (d, w) with the least squares, from inputs (n, d) to targets (n, w); the errors
-    have the shares (n,).
+    """The matrix M (d, w) of ridge regression from inputs X (n, d) to targets Y (n, w); the errors
+    have the weights S, the shares (n,).
+
+    The normal equations with ridge 1: (X' S X + I) M = X' S Y
     """
     weighted = inputs * shares[:, None]
-    inner = (weighted.T @ inputs).astype(np.float64) + np.eye(inputs.shape[1])
-    outer = (weighted.T @ targets).astype(np.float64)
-    return np.linalg.solve(inner, outer).astype(np.float32)
+    ridge = np.eye(inputs.shape[1])  # X' S X alone can be singular
+    squares = (weighted.T @ inputs).astype(np.float64) + ridge  # (d, d)
+    products = (weighted.T @ targets).astype(np.float64)  # (d, w)
+    return np.linalg.solve(squares, products).astype(np.float32)
 
 
 def main(student: str, *paths: str) -> None:
@@ -91,4 +94,7 @@ def main(student: str, *paths: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 6:
+        print(__doc__.split("\n\n")[1], file=sys.stderr)
+        sys.exit(2)
     main(*sys.argv[1:])

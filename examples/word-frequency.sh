@@ -16,31 +16,44 @@ readout=${READOUT:-mean-last2}
 work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
+for count in $counts; do
+    [ "$count" -le 500 ] || { # `figure words` lists only these tokens by their exact rank
+        echo "word-frequency.sh: COUNTS has $count: a number from 1 to 500 is needed" >&2
+        exit 2
+    }
+done
 figure() { python3 -m sentkit.papers.consert.figures "$@"; }
 encode_without() { # MODEL TOKENS OUT; without the tokens in the file TOKENS
     python3 - "$pairs" "$readout" "$@" <<'PYTHON'
 import sys
+from sentkit.errors import SentkitError
 from sentkit.papers.consert.figures import encode_without
 pairs, readout, model, tokens, out = sys.argv[1:]
-encode_without(pairs, tokens or None, model=model, readout=readout, output=out)
+try:
+    encode_without(pairs, tokens or None, model=model, readout=readout, output=out)
+except SentkitError as error:
+    print(f"word-frequency.sh: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 PYTHON
 }
 
-place=0
+number=0 # of the model
 : >"$work/scores.jsonl"
 for model; do
-    place=$((place + 1))
-    own=$work/$place
-    [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$place.svg"
-    figure words "$pairs" --model "$model" -o "$own.words.jsonl" # the first lines are the most frequent tokens
+    number=$((number + 1))
+    files=$work/$number
+    [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$number.svg"
+    figure words "$pairs" --model "$model" -o "$files.words.jsonl" # the first lines are the most frequent tokens
+    # The lines of the means. Distances and dot products are those of the k nearest tokens.
     name=$(basename "$model")
-    sed -n "s|^{\"series\":\"mean\([^\"]*\)\"|{\"model\":\"$name\",\"mean\":\"\1\"|p" "$own.words.jsonl"
-    encode_without "$model" '' "$own-0.safetensors"
-    sentkit score "$own-0.safetensors" --gold score >>"$work/scores.jsonl"
+    sed -n -e "s|^{\"series\":\"mean\",|{\"model\":\"$name\",|p" \
+        -e "s|^{\"series\":\"mean, k = \([0-9]*\)\",|{\"model\":\"$name\",\"k\":\1,|p" "$files.words.jsonl"
+    encode_without "$model" '' "$files-0.safetensors"
+    sentkit score "$files-0.safetensors" --gold score >>"$work/scores.jsonl"
     for count in $counts; do
-        sed -n '/^{"token"/p' "$own.words.jsonl" | head -n "$count" >"$own.tokens.jsonl"
-        encode_without "$model" "$own.tokens.jsonl" "$own-$count.safetensors"
-        sentkit score "$own-$count.safetensors" --gold score >>"$work/scores.jsonl"
+        sed -n '/^{"token"/p' "$files.words.jsonl" | head -n "$count" >"$files.tokens.jsonl"
+        encode_without "$model" "$files.tokens.jsonl" "$files-$count.safetensors"
+        sentkit score "$files-$count.safetensors" --gold score >>"$work/scores.jsonl"
     done
 done
 [ -z "${OUT:-}" ] || figure masking "$work/scores.jsonl" -o "$work/masking.svg"

@@ -170,10 +170,13 @@ def test_mteb_reads_the_data_set_of_a_task_from_a_folder(folder, tmp_path):
 
 
 def test_several_processes_give_the_vector_folder_of_one(folder, tmp_path, execute):
-    """After the loss of a block, the same command writes only this block."""
-    (tmp_path / "rows.jsonl").write_text(in_jsonl(*ROWS))
+    """After the loss of a block, the same command writes only this block. The name of the input
+    contains the word that once stood for the shard.
+    """
+    (tmp_path / "SHARDS").mkdir()
+    (tmp_path / "SHARDS/rows.jsonl").write_text(in_jsonl(*ROWS))
     flags = ["--precision", "fp32", "--block-bytes", "1K", "-q"]
-    command = ["sh", str(ROOT / "examples/parallel.sh"), "rows.jsonl", "vectors", *flags]
+    command = ["sh", str(ROOT / "examples/parallel.sh"), "SHARDS/rows.jsonl", "vectors", *flags]
     first = execute(command, tmp_path, JOBS="3")
     blocks = sorted((tmp_path / "vectors").glob("*.safetensors"))
     written = {path.name: path.stat().st_mtime_ns for path in blocks}
@@ -184,7 +187,7 @@ def test_several_processes_give_the_vector_folder_of_one(folder, tmp_path, execu
     rewritten = {path.name for path in blocks if path.stat().st_mtime_ns != written[path.name]}
     assert len(blocks) > 3
     assert rewritten == {blocks[1].name}
-    line = f"sentkit encode rows.jsonl -o one/ {' '.join(flags)}"
+    line = f"sentkit encode SHARDS/rows.jsonl -o one/ {' '.join(flags)}"
     for step in (
         line,
         "sentkit cat one -o one.safetensors",

@@ -3,10 +3,14 @@
 import csv
 import gzip
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,7 +19,7 @@ from safetensors.numpy import load_file
 from sentkit.training.catalogue import METHODS
 from sentkit.training.recipe import check_widths
 from sentkit.training.settings import build
-from support import PAIRS, ROOT, TEXTS, in_jsonl, make_bert, write_rows
+from support import PAIRS, ROOT, TEXTS, in_jsonl, load_script, make_bert, write_rows
 
 EXAMPLES = ROOT / "examples"
 EXPECTED = "declares no readout|converged|directions|PRESET="  # warnings
@@ -81,10 +85,12 @@ def test_a_script_trains_and_prints_scores(example):
     assert tables(lines) == ([("sg-bert", 1)], ["small/mean", "run/cls"])
 
 
-def test_each_layer_and_readout_is_compared_with_the_default(example):
+def test_each_layer_and_readout_is_compared_with_the_default(example, tmp_path):
     """Of an encoder of two layers, which declares no readout, the mean of the last layer is the
-    default.
+    default. The vectors that another encoder left in OUT are removed.
     """
+    (tmp_path / "out/sweep").mkdir(parents=True)
+    (tmp_path / "out/sweep/L09-cls.safetensors").touch()
     default, *lines = map(
         json.loads, example("layers", "dev.jsonl", "small", expected="undefined|declares")
     )
@@ -106,7 +112,7 @@ def test_each_layer_and_readout_is_compared_with_the_default(example):
 
 def test_distill_compares_student_and_teacher(example, tmp_path):
     """With the first eight principal directions of the teacher, which a second run takes from the
-    first.
+    first. The vectors of the texts have the precision of ENCODE.
     """
 
     def distill(**variables):
@@ -115,18 +121,49 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
         )
         return tables(lines)
 
-    first = distill(DIM="8")
+    first = distill(DIM="8", ENCODE="--precision bf16")
     directions = str(tmp_path / "out/svd.safetensors")
-    second = distill(SVD=directions, OUT=str(tmp_path / "second"))
+    second = distill(SVD=directions, OUT=str(tmp_path / "second"), ENCODE="--precision bf16")
 
+    precision = json.loads((tmp_path / "out/texts/run.json").read_text())["encoder"]["precision"]
+    assert precision == "bf16"
     assert first == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
     assert second == first
-    vectors = load_file(tmp_path / "out/texts.safetensors")["embeddings"]
+    [block] = (tmp_path / "out/texts").glob("*.safetensors")
+    vectors = load_file(block)["embeddings"]
     projected = load_file(tmp_path / "out/texts-8.safetensors")["embeddings"]
     projected_again = load_file(tmp_path / "second/texts-svd.safetensors")["embeddings"]
     assert (vectors.shape[1], projected.shape[1]) == (256, 8)
     assert (projected == projected_again).all()
     assert not (tmp_path / "second/svd.safetensors").exists()
+
+
+def test_distill_refuses_vectors_of_other_texts_teachers_and_directions(
+    furnished, tmp_path, execute
+):
+    """In the OUT of a finished run."""
+
+    def distill(texts, teacher, **variables):
+        command = ["sh", EXAMPLES / "distill.sh", texts, "dev.jsonl", "dev.jsonl", teacher, "small"]
+        variables = {"SETTINGS": FEW, "OUT": str(tmp_path / "out"), **variables}
+        return execute(command, furnished, **variables)
+
+    (furnished / "other.txt").write_text("".join(f"{text}!\n" for text in TEXTS))
+    first = distill("texts.txt", "nano", DIM="8")
+    other_svd = tmp_path / "other.safetensors"
+    fit = ["sentkit", "whiten", "fit", tmp_path / "out/texts", "--kind", "whitening"]
+    execute([*fit, "--dim", "8", "-o", other_svd], furnished)
+    other_texts = distill("other.txt", "nano", DIM="8")
+    other_teacher = distill("texts.txt", "static", DIM="8")
+    other_directions = distill("texts.txt", "nano", DIM="8", SVD=str(other_svd))
+
+    assert first.returncode == 0, first.stderr
+    assert (other_texts.returncode, other_texts.stdout) == (65, "")
+    assert "other inputs" in other_texts.stderr
+    assert (other_teacher.returncode, other_teacher.stdout) == (65, "")
+    assert 'this command has "static/' in other_teacher.stderr
+    assert (other_directions.returncode, other_directions.stdout) == (65, "")
+    assert "belongs to a different run: data" in other_directions.stderr
 
 
 def trained_in(tmp_path, name):
@@ -153,6 +190,47 @@ def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
     for seed in ("seed-3", "seed-12"):
         assert trained_in(tmp_path, f"first/{seed}")[0] == "sup"
         assert trained_in(tmp_path, f"run/{seed}") == ("unsup", str(tmp_path / "out/first" / seed))
+
+
+def test_consert_names_a_base_that_does_not_exist(furnished, execute):
+    command = ["sh", EXAMPLES / "consert.sh", "unsup", "texts.txt", "dev.jsonl", "dev.jsonl"]
+    done = execute([*command, "./none"], furnished, OUT=str(furnished / "none"))
+
+    assert (done.returncode, done.stdout) == (66, "")
+    assert "./none" in done.stderr
+    assert "SIZE=" not in done.stderr
+
+
+def test_simcse_is_supervised_if_settings_name_the_anchors(example, furnished):
+    rows = [json.loads(line) for line in (furnished / "triplets.jsonl").open()]
+    with (furnished / "triplets.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sent0", "positive", "negative"])
+        writer.writerows(row.values() for row in rows)
+    settings = FEW + " --field anchor=sent0"
+    lines = example("simcse", "triplets.csv", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
+
+    assert tables(lines)[0] == [("simcse-sup", 1)]
+
+
+def test_whiten_renames_the_fields_of_both_files(example, furnished):
+    renamed = []
+    for pair in PAIRS:
+        renamed.append({"a": pair["text_a"], "b": pair["text_b"], "rating": pair["score"]})
+    write_rows(furnished, {"renamed": renamed})
+    fields = "--field text_a=a --field text_b=b --field score=rating"
+    lines = example(
+        "whiten",
+        "nano",
+        "renamed.jsonl",
+        "renamed.jsonl",
+        DIM="4",
+        FIELDS=fields,
+        expected="directions|converged",
+    )
+
+    assert len(lines) == 7
+    assert {json.loads(line)["n"] for line in lines} == {8}
 
 
 def test_finished_runs_are_not_trained_again(example, tmp_path):
@@ -208,6 +286,154 @@ def test_the_main_table(furnished, tmp_path, execute):
     ] == [line[:6] for line in lines]
 
 
+class FakeSentkit:
+    """In place of the program in main_table.py: it writes the files that the script uses, and
+    records its commands.
+    """
+
+    def __init__(self):
+        self.commands = []
+        self.dev = {}  # rate -> dev score
+        self.test = 40.0
+
+    def __call__(self, words, text=None):
+        words = [str(word) for word in words]
+        self.commands.append(words)
+        if words[0] == "score":
+            files = words[1 : words.index("--gold")]
+            against = {"spearman": {"p": None if self.test is None else 0.5}}
+            return in_jsonl(*({"spearman": self.test, "against": against} for _ in files))
+        output = Path(words[words.index("-o") + 1])
+        if words[0] == "encode":
+            output.touch()
+            return ""
+        output.mkdir()
+        rate = float(words[words.index("--lr") + 1])
+        return in_jsonl({"dev": self.dev.get(rate, 50.0)})
+
+    def count(self, name):
+        return sum(words[0] == name for words in self.commands)
+
+
+@pytest.fixture
+def main_table(tmp_path, monkeypatch):
+    """`main_table("--seeds", "2")` runs the script for the row `simcse`; `main_table.sentkit` is
+    its program.
+    """
+    script = load_script(EXAMPLES / "main_table.py")
+    data = tmp_path / "data"
+    (data / "corpora").mkdir(parents=True)
+    (data / "corpora/wiki.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    fake = FakeSentkit()
+    monkeypatch.setattr(script, "sentkit", fake)
+
+    def run(*flags, base="base"):
+        words = ["main_table.py", base, str(data), str(tmp_path / "out"), "simcse", *flags]
+        monkeypatch.setattr(sys, "argv", words)
+        script.main()
+
+    run.script = script
+    run.sentkit = fake
+    return run
+
+
+def last_row(printed):
+    return [cell.strip() for cell in printed.splitlines()[-1].split("|")[1:-1]]
+
+
+PUBLISHED_ONLY = ("--rates", "")
+
+
+def test_the_main_table_continues_after_a_stop_between_report_and_weights(
+    main_table, tmp_path, monkeypatch
+):
+    def stopped(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(main_table.script.shutil, "rmtree", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            main_table(*PUBLISHED_ONLY, "--seeds", "2")
+    folder = tmp_path / "out/simcse/3e-05"
+    assert (folder / "seed-1").is_dir()
+    scored = main_table.sentkit.count("score")
+    main_table(*PUBLISHED_ONLY, "--seeds", "2")
+
+    assert main_table.sentkit.count("score") == scored
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "seed-0.json",
+        "seed-0.safetensors",
+        "seed-1.json",
+        "seed-1.safetensors",
+        "test.jsonl",
+    ]
+
+
+def test_more_seeds_of_the_main_table_are_scored(main_table, capsys):
+    """Only the new ones are trained and encoded. With fewer seeds, dev and test are of the same."""
+    main_table(*PUBLISHED_ONLY, "--seeds", "1")
+    trained = main_table.sentkit.count("train")
+    encoded = main_table.sentkit.count("encode")
+    main_table.sentkit.dev[3e-05] = 80.0
+    main_table(*PUBLISHED_ONLY, "--seeds", "3")
+    three = last_row(capsys.readouterr().out)
+    main_table(*PUBLISHED_ONLY, "--seeds", "1")
+    one = last_row(capsys.readouterr().out)
+
+    assert main_table.sentkit.count("train") == trained + 2
+    assert main_table.sentkit.count("encode") == encoded + 2
+    assert three[3:] == ["70.0 ± 17.3", "40.0 ± 0.0", ".500, .500, .500"]
+    assert one[3:] == ["50.0", "40.0", ".500"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "base", "problem"),
+    [
+        (("--rows", "6"), "base", "rows=10000, not 6"),
+        (("--batch", "6"), "base", "batch=None, not 6"),
+        (("--eval-every", "6"), "base", "eval_every=50, not 6"),
+        (("--precision", "bf16"), "base", "precision=fp32, not bf16"),
+        ((), "other", "base=base, not other"),
+    ],
+)
+def test_the_main_table_refuses_a_folder_of_other_runs(main_table, flags, base, problem):
+    main_table(*PUBLISHED_ONLY, "--seeds", "1")
+    commands = len(main_table.sentkit.commands)
+    with pytest.raises(SystemExit, match=f"out has runs with {problem}; choose another OUT"):
+        main_table(*PUBLISHED_ONLY, "--seeds", "1", *flags, base=base)
+
+    assert len(main_table.sentkit.commands) == commands
+
+
+def test_undefined_correlations_in_the_main_table(main_table, capsys):
+    """On dev they are lower than all others; in the table they are "-"."""
+    main_table.sentkit.dev = {3e-05: None, 1e-3: None, 1e-2: -5.0}
+    main_table.sentkit.test = None
+    main_table("--rates", "1e-3,1e-2", "--seeds", "2")
+    printed = capsys.readouterr().out
+
+    assert last_row(printed)[2:] == ["3e-05", "-", "-", "-, -", "0.01", "-5.0 ± 0.0", "-", "-, -"]
+    assert last_row("\n".join(printed.splitlines()[:3]))[3:5] == ["-", "-"]
+
+
+def test_the_main_table_joins_dictionaries(main_table, tmp_path):
+    folder = tmp_path / "data/dictionary"
+    folder.mkdir()
+    words = ["--seeds", "1", "--rows", "100"]
+    arguments = main_table.script.parse(
+        ["base", str(tmp_path / "data"), str(tmp_path / "out"), *words]
+    )
+    arguments.out.mkdir()
+    with pytest.raises(SystemExit, match=r"dictionary: no file \*\.jsonl or \*\.jsonl\.gz"):
+        main_table.script.rows_of(arguments, "definitions", 100)
+    rows = [{"entry": f"e{n % 4}", "definition": f"d{n}"} for n in range(8)]
+    (folder / "a.jsonl").write_text(in_jsonl(*rows[:4]).rstrip("\n"))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows[4:]).encode()))
+    path = main_table.script.rows_of(arguments, "definitions", 100)
+
+    assert path.read_text() == in_jsonl(*rows)
+
+
 def test_the_settings_of_the_rows_of_the_main_table():
     """They are valid for a base with vectors of 256 numbers."""
     for line in (EXAMPLES / "main_table.jsonl").open():
@@ -241,16 +467,37 @@ def test_back_translation_makes_pairs(furnished, execute, fsmt, t5, tmp_path):
 def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
     """With none and all tokens of the pairs left out."""
     pytest.importorskip("matplotlib")
-    lines = example("word-frequency", "dev.jsonl", "small", COUNTS="5000", expected="^$")
+    lines = example("word-frequency", "dev.jsonl", "small", COUNTS="500", expected="^$")
     rows = [json.loads(line) for line in lines]
 
-    assert [row["model"] for row in rows if "model" in row] == ["small"] * 7
+    means = [row for row in rows if "model" in row]
+    assert [row["model"] for row in means] == ["small"] * 7
+    assert [row.get("k") for row in means] == [None, 3, 5, 7, 3, 5, 7]
+    for row in means:
+        [value] = row.keys() - {"model", "k", "rank"}
+        assert value in ("norm", "distance", "dot product")
     scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
     tokens = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
     assert tokens[:2] == ["[CLS]", "[SEP]"]
     assert len({*tokens}) > 5  # all tokens of the pairs
     assert scores == [("small/mean-last2", count) for count in (0, len({*tokens}))]
     assert all((tmp_path / "out" / name).stat().st_size for name in ("words-1.svg", "masking.svg"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"COUNTS": "2 600"}, "word-frequency.sh: COUNTS has 600: a number from 1 to 500"),
+        ({"COUNTS": "2", "READOUT": "cls"}, "word-frequency.sh: leave_out cannot be used with"),
+    ],
+)
+def test_word_frequency_refuses_wrong_variables(furnished, execute, variables, problem):
+    pytest.importorskip("matplotlib")
+    command = ["sh", EXAMPLES / "word-frequency.sh", "dev.jsonl", "nano"]
+    done = execute(command, furnished, **variables)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(problem)
 
 
 def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tmp_path):
@@ -336,6 +583,45 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
     assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16, batch: 5\n")
 
 
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ([], "no encoder: add --train, --readout or --transform"),
+        (["--readout", "mean", "--rounds", "0"], "--rounds is 0, expected a number above 0"),
+    ],
+)
+def test_efficiency_refuses_flags_that_measure_nothing(furnished, execute, flags, problem):
+    command = ["python3", EXAMPLES / "efficiency.py", "small", "texts.txt", "dev.jsonl", *flags]
+    done = execute(command, furnished)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+
+
+def test_a_stopped_efficiency_stops_its_training(furnished, tmp_path):
+    """The settings have the words of a shell."""
+    program = tmp_path / "sentkit"
+    program.write_text(
+        '#!/bin/sh\nprintf "%s\\n" $$ "$@" >words.part\nmv words.part words\nexec sleep 60\n'
+    )
+    program.chmod(0o755)
+    command = [sys.executable, EXAMPLES / "efficiency.py", "nano", "texts.txt", "dev.jsonl"]
+    command += ["--train", "simcse", "--settings", "--field 'text=my title'"]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PATH": path})
+    words = tmp_path / "words"
+    deadline = time.monotonic() + 30
+    while not words.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    number, *arguments = words.read_text().splitlines()
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(timeout=30) == 75
+    assert arguments[arguments.index("--field") + 1] == "text=my title"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number), 0)
+
+
 def test_pairsupcon_keeps_the_last_weights(example, tmp_path):
     settings = f"{FEW} --set head_width=8"
     lines = example("pairsupcon", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=settings)
@@ -385,6 +671,44 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
     plain = load_file(tmp_path / "out/entries-3.safetensors")["embeddings"].std(axis=0)
     in_axes = load_file(tmp_path / "out/entries-3-ica.safetensors")["embeddings"].std(axis=0)
     assert in_axes[in_axes > 0] == pytest.approx(plain.mean(), rel=1e-3)
+
+
+def test_defsent_plus_scores_the_steps_of_this_call(example, tmp_path):
+    """Vectors of other steps in OUT are from an earlier call. Rates can have several blanks."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/step-3.safetensors").touch()
+    lines = example(
+        "defsent_plus",
+        "dictionary.jsonl",
+        "dev.jsonl",
+        "dev.jsonl",
+        "small",
+        expected=EXPECTED,
+        PRESET="bert-base",
+        STEPS="2",
+        LR="0.01  0.02",
+        ICA="none",
+        SETTINGS=FEW.replace("--lr 0.01 ", "") + " --set readout=mean",
+    )
+    rows = [json.loads(line) for line in lines]
+    rates = []
+    for step in (1, 2):
+        record = json.loads((tmp_path / f"out/step-{step}/sentkit.json").read_text())
+        rates.append(record["run"]["lr"])
+
+    assert rates == [0.01, 0.02]
+    files = [Path(row["file"]).name for row in rows if "file" in row]
+    assert files == ["base.safetensors", "step-1.safetensors", "step-2.safetensors"]
+
+
+def test_defsent_plus_needs_a_rate_for_each_step(furnished, execute):
+    command = ["sh", EXAMPLES / "defsent_plus.sh", "dictionary.jsonl", "dev.jsonl", "dev.jsonl"]
+    done = execute([*command, "small"], furnished, PRESET="bert-base", LR="1e-4 2e-4")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "defsent_plus.sh: LR has 2 rates, but there are 3 steps: give one rate for each step\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -501,6 +825,38 @@ def test_models_are_compared_on_retrieval_tests_that_are_made(tmp_path, execute)
         f"{megabytes:.1f}"
     ] * 2
     assert re.search(r"^\| b ", quality, re.MULTILINE)
+
+
+def test_models_needs_only_the_folders_of_its_suites(furnished, tmp_path, execute):
+    """A second call replaces the links of the first one. Missing files and packages are named."""
+    (tmp_path / "data/sts").mkdir(parents=True)
+    (tmp_path / "data/sts/stsb.test.jsonl").write_text((furnished / "dev.jsonl").read_text())
+    out = tmp_path / "out"
+    (out / "data").mkdir(parents=True)
+    (out / "data/senteval").symlink_to(tmp_path / "absent")
+    command = [sys.executable, EXAMPLES / "models.py", "data", "out", "static", "--suites"]
+    calls = [execute([*command, "sts"], tmp_path) for _ in range(2)]
+    retrieval = execute([*command, "retrieval"], tmp_path)
+
+    for done in calls:
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"^\| static ", done.stdout, re.MULTILINE)
+        assert "no speed and size: data/clustering/stackoverflow.jsonl not found" in done.stderr
+    assert [path.name for path in (out / "data").iterdir()] == ["sts"]
+    assert retrieval.returncode == 1
+    assert retrieval.stderr == (
+        "models.py: data/dictionary/wordnet2024.jsonl.gz: not found; the suite retrieval needs it\n"
+    )
+
+
+def test_models_names_a_package_that_is_not_installed(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name in ("OMP_NUM_THREADS", "SENTKIT_THREADS"):  # the script sets them
+        monkeypatch.setenv(name, "1")
+    models = load_script(EXAMPLES / "models.py")
+    monkeypatch.setattr(models, "PACKAGES", ["no_such_package"])
+    with pytest.raises(SystemExit, match="the package no_such_package is not installed"):
+        next(models.docstrings())
 
 
 SHARED = [

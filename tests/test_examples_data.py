@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import random
 import re
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from sentkit import Encoder
-from support import DATA, ROOT, in_jsonl, write_rows
+from support import DATA, ROOT, in_jsonl, load_script, write_rows
 
 EXAMPLES = ROOT / "examples"
 
@@ -142,6 +143,13 @@ def test_inference_data_becomes_rows(run, tmp_path, data, suffix):
         assert list(json.loads(line)) == ["anchor", "positive", "negative"]
 
 
+def test_inference_data_can_have_a_byte_order_mark(run, tmp_path):
+    name, text, pairs, _, _ = NLI["SimCSE"]
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+
+    assert values(run("nli_rows.py", name).stdout) == pairs
+
+
 def test_inference_data_of_several_files(run, tmp_path):
     pairs = []
     triplets = []
@@ -223,9 +231,10 @@ DEFSENT_PLUS_ROWS = [
     [
         (WORDNET, WORDNET_ROWS),
         ({"train.txt": ISHIWATARI}, ISHIWATARI_ROWS),
-        ({"a.jsonl": '{"pos": "n", "definition": " a  b", "entry": "x"}\n'}, [("x", "a b")]),
+        ({"a.jsonl": '{"pos": "n", "definition": " a  b", "entry": "x"}\n\n'}, [("x", "a b")]),
+        ({"a.tsv": "x\ta b\n\n"}, [("x", "a b")]),
     ],
-    ids=["WordNet", "Ishiwatari", "JSONL"],
+    ids=["WordNet", "Ishiwatari", "JSONL", "TSV"],
 )
 def test_a_dictionary_becomes_rows(run, tmp_path, files, rows):
     for name, content in files.items():
@@ -368,6 +377,21 @@ def write_sources(folder, sentences):
     write_rows(folder, {"nli": pairs, "wordnet": synsets})
 
 
+def test_only_a_line_feed_ends_a_line_of_the_texts_for_distillation(tmp_path):
+    """JSON can contain other separators. Blank lines are skipped."""
+    script = load_script(EXAMPLES / "distill_texts.py")
+    texts = ["one\u2028two", "three\u2029four", "five\x85six"]
+    rows = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    content = "\n\n".join(rows) + "\r\n \n"
+    (tmp_path / "rows").write_text(content, newline="")
+    (tmp_path / "rows.gz").write_bytes(gzip.compress(content.encode()))
+
+    assert script.lines(str(tmp_path / "rows")) == rows
+    assert script.lines(str(tmp_path / "rows.gz")) == rows
+    for seed in range(40):
+        assert script.partner("", [], random.Random(seed)) == ""
+
+
 def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(
     run, tmp_path
 ):
@@ -415,7 +439,9 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
         f" The tool with the number {n}\n {about}\n .\n  * a list\n Second part {n}.\n"
         for n in range(30)
     ]
-    (tmp_path / "packages").write_text("\n".join([*packages, packages[0], "Package: bare\n"]))
+    without_synopsis = packages[0].replace("viewer of tables 0", "").replace("The tool", "Nameless")
+    packages = [*packages, packages[0], "Package: bare\n", without_synopsis]
+    (tmp_path / "packages").write_text("\n".join(packages))
     sentences = [
         f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)
     ]
@@ -441,6 +467,8 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
     assert queries == [f"viewer of tables {n}" for n in in_test]
     assert corpus == [f"The tool with the number {n} {about} Second part {n}." for n in in_test]
     assert qrels == [f"q{i}\tc{i}\t1" for i in range(len(in_test))]
+
+    assert not any(text.startswith("Nameless") for text in [*texts, *corpus])
 
     # The texts: of the other tools, of WordNet, and passages of known sentences.
     in_texts = [n for n in range(30) if n not in in_test]
@@ -481,7 +509,18 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
             '{"entry": 1, "definition": "b"}\n',
             "line 1: not of a known",
         ),
-        ("dictionary_rows.py", "a.txt", "a\tb\nc\n", "line 2: not of a known format"),
+        (
+            "dictionary_rows.py",
+            "a.csv",
+            "a\tb\nc,d\n",
+            "line 2: not of a known format: expected columns with tabs between them",
+        ),
+        (
+            "dictionary_rows.py",
+            "a.jsonl",
+            '{"entry": "a"}\n',
+            "line 1: not of a known format: 'definition' is missing",
+        ),
         (
             "glue_rows.py",
             "test.tsv",
@@ -495,6 +534,12 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
             "sentence1\tsentence2\tscore\na\tb\tx\n",
             "2: could not convert",
         ),
+        (
+            "glue_rows.py",
+            "test.tsv",
+            "sentence1\tsentence2\tscore\na\tb\t1\nc\td\tnan\n",
+            '3: the score "nan" is not a number',
+        ),
     ],
 )
 def test_a_bad_file_is_named(run, tmp_path, script, name, content, problem):
@@ -507,6 +552,23 @@ def test_a_bad_file_is_named(run, tmp_path, script, name, content, problem):
         assert f"{name}: not complete; published: 183,416 entailment, " in done.stderr
     else:
         assert re.match(rf"{script}: {name}: ?{re.escape(problem)}", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("rank_scores.py", "PAIRS CORPUS [WEIGHT]"),
+        ("two_teachers.py", "STUDENT PAIRS_A PAIRS_B PASSAGES_A PASSAGES_B"),
+        ("distill_texts.py", "WIKI NLI WORDNET [FIRST]"),
+        ("passage_texts.py", "WIKI NLI WORDNET PACKAGES DEV"),
+    ],
+)
+def test_a_wrong_number_of_arguments_prints_the_usage(run, script, arguments):
+    for words in (["a"], ["a"] * 7):
+        done = run(script, *words)
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"Usage: python examples/{script} {arguments}")
 
 
 def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):

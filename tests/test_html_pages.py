@@ -52,6 +52,24 @@ def test_the_words_of_a_page_are_those_of_its_man_page(folder):
         assert "".join(words) == "".join(" ".join(roff).split())
 
 
+def test_no_page_has_a_name_of_roff_for_a_character(folder):
+    for path in folder.iterdir():
+        assert "\\(" not in path.read_text()
+    assert pages.characters(r"0.4 \(+- 0.1") == "0.4 ± 0.1"
+    with pytest.raises(ValueError, match=r"unknown character \\\(xy"):
+        pages.characters(r"a \(xy b")
+
+
+def test_a_page_with_a_bold_name_is_a_link():
+    converter = pages.Converter({"sentkit-train": "sentkit-train.html"})
+
+    assert converter.inline(r"\fBsentkit-train\fR(1), sentkit-train(1)") == (
+        '<a href="sentkit-train.html"><b>sentkit-train</b>(1)</a>, '
+        '<a href="sentkit-train.html">sentkit-train(1)</a>'
+    )
+    assert converter.inline(r"\fBsentkit-none\fR(1)") == "<b>sentkit-none</b>(1)"
+
+
 def test_an_unknown_request_is_an_error():
     with pytest.raises(ValueError, match=r"unknown request \.XY"):
         pages.Converter({}).convert([".XY"])

@@ -56,6 +56,55 @@ def test_correlations_are_those_of_loops(tmp_path, execute, weight):
     )
 
 
+PAIR = {"embedding_a": [1, 2], "embedding_b": [2, 1], "_emb": "m:100000000000"}
+
+
+@pytest.mark.parametrize(
+    ("scores", "words", "problem"),
+    [
+        (["1", None], "pairs corpus", 'pairs.safetensors: row 2: "score" is missing or not a'),
+        (["1", "x"], "pairs corpus", 'pairs.safetensors: row 2: "score" is missing or not a'),
+        (
+            [1, 2],
+            "corpus pairs",
+            "corpus.safetensors: expected pairs, with two vectors in each row",
+        ),
+        ([1, 2], "pairs corpus 1.5", "WEIGHT is 1.5, expected a number from 0 to 1"),
+        ([1, 2], "pairs corpus x", "WEIGHT is x, expected a number from 0 to 1"),
+    ],
+)
+def test_wrong_inputs_are_named(tmp_path, execute, scores, words, problem):
+    done = rank_scores(tmp_path, execute, scores, words.split())
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(problem)
+
+
+def test_scores_of_a_csv_are_numbers(tmp_path, execute):
+    """As texts, "10" is before "9"."""
+    done = rank_scores(tmp_path, execute, ["8", "9", "10", "11"], ["pairs", "corpus"])
+    numbers = rank_scores(tmp_path, execute, [8, 9, 10, 11], ["pairs", "corpus"])
+
+    assert done.stdout == numbers.stdout != ""
+
+
+def rank_scores(folder, execute, scores, words):
+    """Run the script for pairs with these scores, and None for a missing one."""
+    pairs = []
+    for number, score in enumerate(scores):
+        pair = {**PAIR, "embedding_b": [2, number]}
+        if score is not None:
+            pair["score"] = score
+        pairs.append(pair)
+    corpus = [{"embedding": vector, "_emb": PAIR["_emb"]} for vector in ([1, 0], [2, 1], [0, 3])]
+    (folder / "pairs.jsonl").write_text(in_jsonl(*pairs))
+    (folder / "corpus.jsonl").write_text(in_jsonl(*corpus))
+    files = [f"{word}.safetensors" if word in ("pairs", "corpus") else word for word in words]
+    line = "for n in pairs corpus; do sentkit cat $n.jsonl -o $n.safetensors -f; done; "
+    script = ROOT / "examples/rank_scores.py"
+    return execute(["sh", "-ec", line + f"python3 {script} {' '.join(files)}"], folder)
+
+
 def test_another_space_is_refused(tmp_path, execute):
     for name, emb in (("a", "m:100000000000"), ("b", "m:200000000000")):
         row = {"embedding_a": [1, 2], "embedding_b": [2, 1], "_emb": emb, "score": 1}
