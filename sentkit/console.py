@@ -184,11 +184,13 @@ class ProgressWriter:
         """Measure once, when a run turns out to be long, whether there is a faster way."""
         self.advice = advice
 
-    def advise_if_long(self, share_done: Callable[[], float | None]) -> None:
-        """`share_done` gives the share of the work that is done; None: its size is unknown."""
+    def advise_if_long(self, share_done: Callable[[], float | None], start: float) -> None:
+        """`share_done` gives the share of the work since `start` that is done; None: its size is
+        unknown.
+        """
         if self.advice is None or self.console.quiet:
             return
-        seconds = self.clock() - self.start
+        seconds = self.clock() - start
         if seconds < SECONDS_BEFORE_ADVICE:
             return
         share = share_done()
@@ -254,7 +256,7 @@ class RowProgress(ProgressWriter):
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows
         self.tokens += tokens
-        self.advise_if_long(lambda: self.share(self.rows + self.skipped))
+        self.advise_if_long(lambda: self.share(self.rows + self.skipped), self.start)
         if self.due():
             words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
             if self.tokens:
@@ -365,7 +367,8 @@ class StepProgress(ProgressWriter):
         if not self.first[1]:
             self.first = self.clock(), record["step"]
         self.remaining = self._time_left(record["step"], record["of"])
-        self.advise_if_long(lambda: self._share_done(record["step"], record["of"]))
+        first_time, _ = self.first
+        self.advise_if_long(lambda: self._share_done(record["step"], record["of"]), first_time)
         if self.due():
             terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
             speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]

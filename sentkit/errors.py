@@ -83,11 +83,15 @@ class NoRowsError(DataError):
     need rows.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], bad: int = 0) -> None:
+        """`bad` is the number of bad rows that were left out."""
         first = "standard input" if paths[0] == "-" else paths[0]
         more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
         super().__init__("", source="")
-        self.args = (f"no rows in {first}{more}",)
+        problem = f"no rows in {first}{more}"
+        if bad:
+            problem = f"no valid rows in {first}{more}; bad rows: {bad}"
+        self.args = (problem,)
 
 
 @contextmanager

@@ -32,7 +32,6 @@ ONLY_ON = {
         "sentkit diff",
         "sentkit check",
         "sentkit report",
-        "sentkit inspect",
     ),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }

@@ -22,6 +22,8 @@ def test_a_table_has_the_date_and_the_command_of_the_paragraph_that_follows():
     assert (dated.line, dated.date) == (9, "2026-11-20")
     assert dated.machine == "with one thread of a CPU"
     assert dated.command == "sentkit report base --data DATA"
+    mostly_words = "| | speed |\n|---|---|\n| a | OpenVINO: 12 |\n\n"
+    assert len([*evidence.measured_tables("README.md", mostly_words + LINE)]) == 1
 
 
 def test_changes_are_the_commits_after_the_day(tmp_path, monkeypatch):
@@ -42,6 +44,8 @@ def test_changes_are_the_commits_after_the_day(tmp_path, monkeypatch):
     table = evidence.MeasuredTable("README.md", 1, "2026-11-20", "a CPU", command)
     assert evidence.changes_since(table) == 2
     assert evidence.said(2) == "2 changes"
+    other = evidence.MeasuredTable("README.md", 1, "2026-11-20", "a CPU", "other-program x")
+    assert evidence.said(evidence.changes_since(other)) == "unknown code"
     table = evidence.MeasuredTable("README.md", 1, "2026-11-23", "a CPU", command)
     assert evidence.said(evidence.changes_since(table)) == "current"
 

@@ -47,6 +47,8 @@ def test_a_seed_is_compared_with_the_same_seed_of_the_other_row():
     assert orderings.common_seeds(higher, flow) == [3]
     assert orderings.common_seeds(higher, row(["base#cls"], [4.0])) == [1, 3]
     assert orderings.common_seeds(lower, flow) == []
+    assert higher.average([1]) == 10.0  # of the common seeds
+    assert row(["base#cls"], [4.0]).average([1, 3]) == 4.0
     assert higher.of_seed(higher.arguments, 3) == "sg/seed-3#cls"
     assert flow.of_seed(flow.arguments, 3) == "base#mean@flow/seed-3.safetensors"
 

@@ -368,6 +368,24 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert "Traceback" not in completed.stderr
 
 
+def test_a_run_that_a_table_does_not_need_is_refused(run):
+    flags = ("--preset", "bert-base", "--table", "1", "--only", "pairsupcon-stsb-dev")
+    refused = run("pairsupcon", *flags, "--seed", "0")
+    without_run = run("pairsupcon", "--preset", "bert-base", "--seed", "5", "--list")
+
+    assert refused.returncode == without_run.returncode == 2
+    assert "--only pairsupcon-stsb-dev: table 1 does not need it" in refused.stderr
+    assert "--seed needs --only" in without_run.stderr
+
+
+def test_separators_of_unicode_are_in_rows():
+    """str.splitlines splits at them."""
+    text = '{"text": "a\u2028b\u0085c"}\n{"text": "d"}\n\nlast'
+
+    lines = ['{"text": "a\u2028b\u0085c"}\n', '{"text": "d"}\n', "\n", "last"]
+    assert papers.lines_of(text) == lines
+
+
 def test_rows_and_runs_of_other_options_are_not_used_again(run, tmp_path):
     """Such as the few rows of a trial."""
     flags = ("pairsupcon", "--preset", "bert-base", "--list")

@@ -9,6 +9,7 @@ from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
 
 from sentkit.console import Console
+from sentkit.errors import NoInputError
 from sentkit.flags.outputs import PictureOutput
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
@@ -271,9 +272,16 @@ def scores(runner):
     bars_of(runner, "scores", records_of(runner, "3"))
 
 
+def clustering_sets(runner):
+    try:
+        return find_test_sets(str(runner.tests), ["clustering"])[0]
+    except NoInputError as error:
+        raise MissingError(str(error)) from error
+
+
 def clusters(runner):
     """Figure 1: the vectors of StackOverflow in two dimensions."""
-    sets = find_test_sets(str(runner.tests), ["clustering"])[0]
+    sets = clustering_sets(runner)
     questions = next((test.path for test in sets if test.name == "stackoverflow"), None)
     if questions is None:
         raise MissingError(f"{runner.tests}/clustering/stackoverflow: no such file")

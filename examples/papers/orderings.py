@@ -46,8 +46,10 @@ class Finished:
     values: dict[str, list[float]]  # test set -> the value of each seed
     suite: str
 
-    def average(self):
-        return statistics.fmean(self.values[AVERAGE])
+    def average(self, seeds):
+        """That of these seeds."""
+        averages = self.values[AVERAGE]
+        return statistics.fmean(self.of_seed(averages, seed) for seed in seeds)
 
     def seeds(self):
         """Those of the arguments; None for an encoder that is not trained, which is the same for
@@ -69,6 +71,7 @@ class Comparison:
     ordering: dict
     higher: Finished
     lower: Finished
+    seeds: list[int | None]  # of both rows
     differences: list[float]  # of the averages, one for each seed
     ps: list[float]  # one for each seed
 
@@ -89,8 +92,9 @@ def main():
             say(f"not finished: {ordering['paper']}, table {ordering['table']}: {rows}")
             continue
         comparisons.append(compare(options, ordering, higher, lower))
-    if comparisons:
-        print_table(options, comparisons)
+    if not comparisons:
+        sys.exit(f"orderings.py: {options.out}: no finished runs of papers.py")
+    print_table(options, comparisons)
 
 
 def parse(words):
@@ -169,7 +173,7 @@ def compare(options, ordering, higher, lower):
             if record["row"].startswith("higher") and record["task"] == AVERAGE:
                 differences.append(record["against"]["difference"])
                 ps.append(record["against"]["p"])
-    return Comparison(ordering, higher, lower, differences, ps)
+    return Comparison(ordering, higher, lower, common_seeds(higher, lower), differences, ps)
 
 
 def flags_of_classifiers(paper, table, seeds):
@@ -200,7 +204,8 @@ def print_table(options, comparisons):
     print("|---" * len(header) + "|")
     for comparison, corrected_p in zip(comparisons, corrected_ps, strict=True):
         ordering = comparison.ordering
-        averages = f"{comparison.higher.average():.2f}, {comparison.lower.average():.2f}"
+        seeds = comparison.seeds
+        averages = f"{comparison.higher.average(seeds):.2f}, {comparison.lower.average(seeds):.2f}"
         published_values = [published_average(options, ordering, side) for side in SIDES]
         cells = [f"{ordering['paper']}, {ordering['table']}", ordering["higher"], ordering["lower"]]
         cells += [", ".join(published_values), averages]

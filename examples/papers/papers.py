@@ -45,7 +45,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent))
 import figures
 import tables
-from rows import Rows, made_once, spread
+from rows import Rows, lines_of, made_once, spread
 from running import FailedError, MissingError, Stop, python, sentkit
 from systems import PAPERS, TRANSFORMS
 
@@ -374,6 +374,10 @@ class Runner:
                 self.prepared.file("dictionary")
         except MissingError as error:
             return str(error)
+        except FailedError:  # of a command that makes rows, which has printed its error
+            if Stop.requested:
+                raise
+            return "its rows cannot be made"
         for start in self.before(system):
             if problem := self.problem(start):
                 return problem
@@ -497,7 +501,7 @@ class Runner:
             return self.data
 
         def write_few(path, output):
-            lines = sentkit(["cat", path]).splitlines(keepends=True)
+            lines = lines_of(sentkit(["cat", path]))
             output.write_text("".join(spread(lines, FEW_TESTS)))
 
         for path in (*self.data.glob("sts/*.jsonl*"), *self.data.glob("clustering/*.jsonl*")):
@@ -832,8 +836,26 @@ def claim_folder(options):
         temporary.replace(path)
 
 
+def make_one_run(runner, options):
+    system = runner.systems.get(options.only)
+    if system is None:
+        raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
+    if system not in runner.needed:
+        problem = f"--only {system.name}: table {options.table} does not need it"
+        raise UsageError(problem)
+    seeds = runner.seeds_of(system)
+    if options.seed not in seeds:
+        expected = "not used"
+        if seeds != [None]:
+            expected = ", ".join(map(str, seeds))
+        raise UsageError(f"--only {system.name} --seed {options.seed}: its seeds are {expected}")
+    runner.make(system, options.seed)
+
+
 def main(words):
     options = parse(words)
+    if options.seed is not None and options.only is None:
+        raise UsageError("--seed needs --only", advice="--seeds are those of all runs")
     runner = Runner(options)
     claim_folder(options)
     for name in (DEV, PAIRS):  # an error in these rows is the first one
@@ -848,18 +870,7 @@ def main(words):
     values = ", ".join(f"{name}={value}" for name, value in runner.values.items() if name != "base")
     runner.say(f"the recipe of {runner.recipe}: {values}")
     if options.only is not None:
-        system = runner.systems.get(options.only)
-        if system is None:
-            raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
-        seeds = runner.seeds_of(system)
-        if options.seed not in seeds:
-            expected = "not used"
-            if seeds != [None]:
-                expected = ", ".join(map(str, seeds))
-            raise UsageError(
-                f"--only {system.name} --seed {options.seed}: its seeds are {expected}"
-            )
-        runner.make(system, options.seed)
+        make_one_run(runner, options)
         return 0
     if not options.collect:
         while waiting := runner.waiting():

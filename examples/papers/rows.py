@@ -5,6 +5,7 @@ functions.
 import fcntl
 import json
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -49,13 +50,13 @@ class Rows:
 
     def lines(self, name):
         content = Path(self.file(name)).read_text()
-        return content.splitlines(keepends=True)
+        return lines_of(content)
 
     # How rows are made.
 
     def copied(self, pattern):
         for path in self.files(pattern):
-            yield from sentkit(["cat", path]).splitlines(keepends=True)
+            yield from lines_of(sentkit(["cat", path]))
 
     def texts(self, *patterns):
         for pattern in patterns:
@@ -89,17 +90,24 @@ class Rows:
 
     def augmented(self, other, words):
         rows = sentkit(["augment", self.file(other), *words.split()])
-        return rows.splitlines(keepends=True)
+        return lines_of(rows)
 
     def dictionary(self, pattern):
         rows = python("dictionary_rows.py", self.files(pattern))
-        return rows.splitlines(keepends=True)
+        return lines_of(rows)
 
     def single_tokens(self, other):
         """With the tokenizer of BERT for all families (footnote 8 of the paper)."""
         flags = ["--single-tokens", self.tokenizer]
         rows = python("dictionary_rows.py", [*flags, self.file(other)])
-        return rows.splitlines(keepends=True)
+        return lines_of(rows)
+
+
+def lines_of(text):
+    """The lines with their newlines; str.splitlines also splits at U+0085, U+2028 and U+2029,
+    which the text of a row can have.
+    """
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def made_once(path, write):

@@ -46,6 +46,8 @@ def run(words, stdout=subprocess.PIPE):
         raise UnavailableError(f"{words[0]}: no such command", advice=advice) from error
     with command:
         Stop.command = command
+        if Stop.requested:  # since the first line
+            command.terminate()
         printed, _ = command.communicate()
         Stop.command = None
     code = command.returncode

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from data_of_papers import SETS, statistics
-from figures import OF_AVERAGE, OF_STSB, averages, records_of
+from figures import OF_AVERAGE, OF_STSB, averages, clustering_sets, records_of
+from rows import lines_of
 from running import MissingError, sentkit
 from systems import Entries
 
@@ -18,7 +19,6 @@ from sentkit.flag_values import classifier_protocol
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.labels.probes import classifiers
 from sentkit.papers.published import published
-from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
@@ -305,12 +305,12 @@ def words(runner, number):
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
-    tests = find_test_sets(str(runner.tests), ["clustering"])[0]
+    tests = clustering_sets(runner)
     paths = {f"clustering/{test.name}": test.path for test in tests}
     sets = {}
     for name in SETS:
         if name in paths:
-            lines = sentkit(["cat", paths[name]]).splitlines()
+            lines = lines_of(sentkit(["cat", paths[name]]))
             sets[name] = [json.loads(line) for line in lines]
     header, *rows = statistics(sets)
     title = "PairSupCon, table 2: the clustering sets"
@@ -340,6 +340,8 @@ def dictionaries(runner, number):
             entries = {record["entry"] for record in records}
             lengths = {}  # of the definitions, in tokens of each family
             for family, tokenizer in tokenizers.items():
+                if not texts:  # a dictionary can have no entry of one token
+                    break
                 lengths[family] = [len(ids) for ids in tokenizer(texts)["input_ids"]]
             mean = f"{fmean(lengths['bert']):.1f}" if "bert" in lengths else ""
             longest = [max(lengths.get(family, [0])) or "" for family in ("bert", "roberta")]

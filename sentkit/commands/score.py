@@ -464,6 +464,8 @@ def closest_of_sentences(
             inputs.rejects.warn(message)
         rows = rows.take(indices.tolist())
         vectors = vectors[indices]
+    if len(vectors) == 1:
+        inputs.rejects.warn("there is only one sentence, so there are no pairs")
     if threshold is not None and top is None:
         for pairs in pairs_reaching(vectors, threshold, metric):
             yield from records(inputs, rows, pairs)

@@ -347,7 +347,7 @@ def query_texts(
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_there(text):
-            advice = f"to read the file with this name, use --queries {quote(text)}"
+            advice = f"for its texts: sentkit encode {quote(text)} | sentkit search --corpus ..."
             console.warn(f'"{text}" is used as a query text; {advice}')
     return encoded_texts(
         texts, encoder, declared=declared, weights=spec.get("weights"), label=label

@@ -241,15 +241,20 @@ def command_of_label(emb: str) -> EncodeCommand | None:
 
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
-    from sentkit.model.query_encoder import recorded, recorded_options
+    """The command that gives the recorded vectors; None if no flags give them: a template, or a
+    prompt for each side.
+    """
+    from sentkit.model.query_encoder import recorded, recorded_options, recorded_prompts
 
     model = recorded(record, "model", str)
-    if model is None:
-        return None
     options = recorded_options(record)
+    if model is None or options.template is not None or recorded_prompts(record):
+        return None
     flags = ["-m", model]
     if options.readout is not None:
         flags += ["--readout", options.readout]
+    if options.prompt:
+        flags += ["--prompt", options.prompt]
     if options.max_length is not None:
         flags += ["--max-length", str(options.max_length)]
     if options.dim is not None:

@@ -6,7 +6,7 @@ explains is the work of other weights, of another model, or has no name.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -239,7 +239,7 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
 
     # Changes of the model, and at last other weights.
     if isinstance(model, CheckpointModel):
-        explain_by_changes(verdict, examples, model)
+        explain_by_changes(verdict, examples, model, sides.record)
     else:
         verdict.kind_of_model = "a static model"
         if is_endpoint(model.name):
@@ -303,11 +303,13 @@ def has_factor(verdict: Verdict, aligned: Matches) -> bool:
     return True
 
 
-def explain_by_changes(verdict: Verdict, examples: Matches, model: CheckpointModel) -> None:
+def explain_by_changes(
+    verdict: Verdict, examples: Matches, model: CheckpointModel, record: Mapping[str, Any]
+) -> None:
     """Add the changes of the model that explain the difference."""
     texts = [label["text"] for label in examples.labels]
     declared = examples.b if examples.a.shape == examples.b.shape else None
-    explanation = explain(model, texts, examples.a, declared)
+    explanation = explain(model, texts, examples.a, declared, record)
     verdict.texts = len(texts)
     verdict.results = explanation.results
     if explanation.results and not explanation.results[0].variants:

@@ -208,6 +208,8 @@ def abtt(moments: Moments, options: FitOptions) -> Fit:
     """All-but-the-top (arXiv:1702.01417): remove the mean and the first directions; by default 1
     per 100.
     """
+    if moments.width < 2:
+        raise UsageError("--kind abtt needs vectors of at least 2 numbers")
     default_count = max(1, round(moments.width / 100))
     removed_count = default_count if options.remove is None else options.remove
     if removed_count >= moments.width:

@@ -57,6 +57,9 @@ def apply_step(step: Step, vectors: Float32) -> Float32:
     return results
 
 
+SHORTEST = 1e-12  # length whose squares float32 has
+
+
 @dataclass(frozen=True)
 class Normalize:
     """Scaling to unit length; a zero vector remains zero."""
@@ -68,8 +71,16 @@ class Normalize:
         return before
 
     def __call__(self, vectors: Float32) -> Float32:
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.maximum(lengths, np.float32(1e-12))
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units = vectors / np.maximum(lengths, np.float32(SHORTEST))
+        # Squares of huge and of tiny numbers leave the range of float32.
+        is_extreme = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] < SHORTEST)
+        if is_extreme.any():
+            exact = vectors[is_extreme].astype(np.float64)
+            exact_lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+            units[is_extreme] = exact / np.where(exact_lengths == 0, 1.0, exact_lengths)
+        return units
 
 
 @dataclass(frozen=True)

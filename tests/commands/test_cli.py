@@ -285,6 +285,19 @@ def test_training_is_told_of_a_faster_way(clock, capsys):
     assert "a faster way" in capsys.readouterr().err
 
 
+def test_a_later_short_run_of_training_is_not_told(clock, capsys):
+    """The first run has taken 50 seconds, the last one takes 20: less than a minute."""
+    progress = StepProgress(Console("train"), clock)
+    progress.advise(lambda: "a faster way")
+    clock.now = 50.0
+    progress.begin()
+    progress.take({**STEP, "step": 1, "of": 21})
+    clock.now = 62.0
+    progress.take({**STEP, "step": 13, "of": 21})
+
+    assert "a faster way" not in capsys.readouterr().err
+
+
 def test_a_message_erases_the_bar(capsys, monkeypatch):
     """The bar's line is wiped first."""
     monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)

@@ -60,7 +60,7 @@ ENTRY = '{"entry":"cat","definition":"an animal"}\n'
 NO_ENTRY = ('{"entry":"cat","definition":["x"]}', '"definition" is a list, expected a string')
 HITS = '{"id":"q1","hits":[{"row":1,"id":"d1"}]}\n'
 NO_HITS = ('{"id":"q2","hits":7}', '"hits" is a number, expected a list of objects')
-NO_GOLD = ((PAIR % '"many"').strip(), '"score" is a string, expected a number')
+NO_GOLD = ((PAIR % '"many"').strip(), '"score" is "many", expected a number')
 NO_LABEL = (
     '{"embedding":[1,0],"label":null}',
     '"label" is null, expected a string or a whole number',
@@ -337,7 +337,8 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
     assert f"sentkit {case.words}: warning: {counted}" in result.told
     none = run(case, "-", "--rejects", "all.jsonl", stdin="[1]\n[2]\n")
     assert (none.code, none.out) == (65, b"")
-    assert none.told[-1] == f"sentkit {case.words}: no rows in standard input"
+    problem = "no valid rows in standard input; bad rows: 2"
+    assert none.told[-1] == f"sentkit {case.words}: {problem}"
     assert (tmp_path / "all.jsonl").read_text().count("\n") == 2
 
 

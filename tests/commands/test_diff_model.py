@@ -573,6 +573,25 @@ def test_no_cause_is_named_if_nothing_explains_the_difference(sentkit, of_model,
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        (("--prompt", "x: "), ['prompt "x: "']),
+        (("--max-length", "4"), ["at most 4 tokens instead of 512"]),
+        (("--prompt", "a: ", "--readout", "cls"), ['prompt "a: "', "readout cls instead of mean"]),
+    ],
+)
+def test_what_a_vector_file_records_is_the_cause(sentkit, flags, changes):
+    """All texts are longer than the limit, and no model is known to have these prompts."""
+    long_texts = [text for text in SENTENCES if len(text.split()) > 3]
+    Path("texts.jsonl").write_text(in_jsonl(*({"text": text} for text in long_texts)))
+    sentkit("encode", "texts.jsonl", "-m", "nano", *flags, "-o", "v.safetensors")
+    explanation = sentkit("diff", "v.safetensors", "-m", "nano").rows[0]["explanation"]
+
+    assert explanation["changes"] == changes
+    assert explanation["causes"][0]["share"] == pytest.approx(1.0, abs=1e-3)
+
+
 def test_a_trained_copy_of_a_model_is_not_one_with_fewer_bits(sentkit):
     """Its weights change directions a little, and the lengths of long texts more than of others."""
     vectors = np.array(Encoder("nano", precision="fp32").encode(SENTENCES))

@@ -244,3 +244,16 @@ def test_a_transform_on_the_line_has_no_texts(sentkit, run_line):
         ],
     )
     assert run_line(expected, "").code == 0
+
+
+def test_the_encoding_command_has_the_recorded_prompt(sentkit, files, run_line):
+    """Texts that are encoded without it would not be equal to those of the file."""
+    prompt = ("--prompt", "note: ", "-m", "nano", "-q", "-o", "prompted.safetensors")
+    assert sentkit("encode", "notes.txt", *prompt).code == 0
+    refused = sentkit(
+        "duplicates", "more.txt", "--threshold", 0.99, "--against", "prompted.safetensors"
+    )
+    [advice] = [line for line in refused.told if "encode the texts first: " in line]
+    found = run_line(advice.partition("encode the texts first: ")[2], b"")
+
+    assert [pair["row_b"] for pair in found.rows] == [1, 2, 3, 4]

@@ -113,4 +113,13 @@ def test_a_rejected_row_determines_nothing(sentkit, command, bad, good):
 
     assert (result.code, none.code) == (0, 65), result.err
     assert "bad rows dropped: 1;" in result.err
-    assert none.told[-1] == f"sentkit {command.split()[0]}: no rows in standard input"
+    problem = "no valid rows in standard input; bad rows: 1"
+    assert none.told[-1] == f"sentkit {command.split()[0]}: {problem}"
+
+
+def test_rows_that_are_all_bad_are_not_called_missing(sentkit, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": 1}\n{"text": 2}\n')
+    result = sentkit("encode", "in.jsonl", "-m", "static", "--rejects", "bad.jsonl")
+
+    assert result.code == 65
+    assert result.told[-1] == "sentkit encode: no valid rows in in.jsonl; bad rows: 2"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -520,3 +521,24 @@ def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
         assert worse[name]["difference"] == -better[name]["difference"]
     assert noise["ndcg@10"]["p"] > 0.05
     assert against("old", "old")["map"] == {"difference": 0, "ci95": [0, 0], "p": 1}
+
+
+def test_different_gold_scores_are_not_the_same_pairs(sentkit, vectors):
+    """Python has the same hash for -1.0 and -2.0."""
+    for name, score in (("a", -1.0), ("b", -2.0)):
+        rows = [
+            {"text_a": "a", "text_b": "b", "score": value, **vectors_of(pair)}
+            for value, pair in zip((score, 3.0, 4.0), vectors, strict=False)
+        ]
+        Path(f"{name}.jsonl").write_text(in_jsonl(*rows))
+    result = sentkit("score", "a.jsonl", "--gold", "score", "--baseline", "b.jsonl")
+
+    assert result.code == 65
+    assert "not the same scored pairs" in result.err
+
+
+def test_one_sentence_has_no_pairs(sentkit):
+    result = sentkit("score", stdin=sentkit("encode", "-m", "static", stdin=b"a cat\n").out)
+
+    assert (result.code, result.rows) == (0, [])
+    assert "there is only one sentence, so there are no pairs" in result.err

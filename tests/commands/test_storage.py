@@ -114,3 +114,13 @@ def test_compressed_rows_are_no_vector_file(sentkit):
 
     assert "--reuse rows.jsonl.gz: expected a vector file or a vector folder" in reused.err
     assert "rows.jsonl.gz: expected a vector folder, or a vector file" in checked.err
+
+
+def test_a_vector_that_int8_would_make_zero_is_refused(sentkit, jsonl):
+    rows = [{"_emb": "m/mean:0a0000000000", "embedding": [1.0, 1.0]}] * 2
+    short = {"_emb": "m/mean:0a0000000000", "embedding": [1e-3, 1e-3]}
+    result = sentkit("cat", "-o", "a.safetensors", "--store", "int8", stdin=jsonl(*rows, short))
+
+    assert result.code == 2
+    assert "--store int8: 1 vector is zero in int8, because others are much longer" in result.err
+    assert not Path("a.safetensors").exists()

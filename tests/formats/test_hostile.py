@@ -90,7 +90,12 @@ def test_rows_of_every_format(write, format, content):
         problem = str(error)
 
     header = format in ("tsv", "csv") and problem.startswith(f"{path}:1: ")
-    assert header or problem == ("" if rows else f"no rows in {path}")
+    expected = ""
+    if not rows:
+        expected = f"no rows in {path}"
+        if rejects.count:
+            expected = f"no valid rows in {path}; bad rows: {rejects.count}"
+    assert header or problem == expected
     lines = content.count(b"\n") + 1
     assert len(rows) + rejects.count <= lines
     assert all(orjson.loads(row.line) == row.values for row in rows)

@@ -203,3 +203,11 @@ def test_a_transform_that_cannot_be_applied_is_refused(tmp_path, kernel, bias, p
 def test_metadata_without_json_is_refused(tmp_path):
     with pytest.raises(DataError, match='"sentkit" in the metadata is not JSON'):
         read_transform(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
+
+
+def test_huge_and_tiny_vectors_get_unit_length():
+    """Their squares are infinite or zero in float32."""
+    directions = np.array([[3, 4], [-4, 3], [0, 1]]) / np.array([[5], [5], [1]])
+    vectors = (directions * np.array([[1e25], [1e-25], [3e38]])).astype(np.float32)
+
+    assert Normalize()(vectors) == pytest.approx(directions, rel=1e-6)

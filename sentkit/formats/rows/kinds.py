@@ -335,7 +335,9 @@ def score_value(row: Row, name: str) -> float | None:
     if isinstance(value, str) and "_" not in value:  # float takes 1_000 as a number
         with suppress(ValueError):
             value = float(value)
-    if name not in row.values or isinstance(value, str | bool | list | dict):
+    if isinstance(value, str):
+        raise row.error(f'"{name}" is "{value:.40}", expected a number')
+    if name not in row.values or isinstance(value, bool | list | dict):
         raise wrong_field(row, name, "a number")
     if value is not None and not math.isfinite(value):
         raise row.error(f'"{name}" is not a finite number')

@@ -84,7 +84,7 @@ class ReadCounter:
         self._position = lambda: 0
         self._finished_files += 1
         if self._finished_files == len(self.paths) and not self.rows:
-            raise NoRowsError(self.paths)
+            raise NoRowsError(self.paths, self.bad_count)
 
     def add_rows(self, rows: int) -> None:
         self.rows += rows

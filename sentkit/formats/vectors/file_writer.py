@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from sentkit.errors import UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
@@ -133,7 +134,9 @@ class VectorFileWriter:
             self.vectors.seek(0)
             while data := self.vectors.read(4 * self.width * ROWS_PER_PASS):
                 vectors = np.frombuffer(data, "<f4").reshape(-1, self.width)
-                self._write_data(storage.encode(vectors).data)
+                codes = storage.encode(vectors)
+                refuse_lost(vectors, codes)
+                self._write_data(codes.data)
 
         # The offsets and the rows.
         entries = self._entries(self.count, self.row_bytes)
@@ -152,6 +155,15 @@ class VectorFileWriter:
         self.metadata["digest"] = self.hashed.hexdigest()
         self.file.seek(0)
         self.file.write(self._header(self.count, self.row_bytes, self.header_size))
+
+
+def refuse_lost(vectors: NDArray[np.float32], codes: NDArray[Any]) -> None:
+    """Refuse int8 codes that are zero for a vector that is not, as one beside much longer ones."""
+    lost_count = int((vectors.any(axis=1) & ~codes.any(axis=1)).sum())
+    if lost_count:
+        vectors_are = "1 vector is" if lost_count == 1 else f"{lost_count} vectors are"
+        problem = f"{vectors_are} zero in int8, because others are much longer"
+        raise UsageError(f"--store int8: {problem}", advice="use another --store, or unit length")
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def from_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
                 remaining = replace(inputs, paths=remaining_paths, opened=opened)
                 yield remaining, has_vectors(first_row, fields)
                 return
-    raise NoRowsError(inputs.paths)
+    raise NoRowsError(inputs.paths, inputs.rejects.count)
 
 
 def blocks_of(inputs: Inputs, path: str) -> Generator[RowBlock]:

@@ -227,7 +227,7 @@ class FolderRun(Grid):
 def open_folder(path: str) -> FolderRun:
     settings = read_run(path)
     if settings is None and not exists(Path(path)):
-        raise NoInputError(f"{path}: no such folder")
+        raise NoInputError(f"{path}: no such file or folder")
     if settings is None:
         raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
     return FolderRun(path, settings)
@@ -267,6 +267,9 @@ def create_folder(
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     record = {"format": FORMAT, "version": VERSION, **new}
     content = orjson.dumps(record, option=OPTIONS)
+    if is_there(str(Path(path, "config.json"))):
+        problem = f"{path}/: is a folder with a config.json, as of a checkpoint"
+        raise CannotCreateError(problem, advice="name another folder")
     try:
         Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -303,6 +306,8 @@ def compare(folder: FolderRun, settings: Settings) -> None:
     for name in {**settings, **new, **old}:
         if old.get(name) != new.get(name):
             problem = f'"{name}" is {shown(old.get(name))}, this command has {shown(new.get(name))}'
+            if name == "on_error":
+                problem = "the first command had --rejects, which this command lacks"
             raise DataError(problem, source=folder.source, advice=AGAIN)
     change = input_change(folder, settings["inputs"])
     if change is not None:

@@ -3,7 +3,7 @@
 Letters in shapes: m vectors of a block, d and e dimensions of both sides.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -214,6 +214,14 @@ class SidesOfModel(Sides):
         self.number_format: str | None = None  # of the vectors of A, if it is not float32
         self.compared = 0  # rows with a text that is not blank
         self.missing = list[int]()  # of these, the rows that are left out: A has no vector
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """How the vectors of A were made, if they are in a vector file or folder; else {}."""
+        store = self.inputs[0].open_vector_file(self.inputs[0].paths[0])
+        if store is None:
+            return {}
+        return store.metadata
 
     def matches(self, key: str | None) -> Iterator[Matches]:
         text_rows = iter(()) if self.texts is None else rows_with_texts(self.texts)

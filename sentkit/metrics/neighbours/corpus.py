@@ -5,7 +5,6 @@ show.
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,7 +50,8 @@ from sentkit.formats.vectors.vectors import (
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
 CHECKED = 4096  # vectors of a file that are checked at a time
-CACHED_ROWS = 1 << 16  # rows whose fields are kept for later hits
+SIZE_OF_FIELDS = 500  # bytes of a dictionary of few fields, without their values
+CACHED_BYTES = 1 << 27  # of fields of rows that are kept for later hits
 
 Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
 Lines = Callable[[VectorBlock], list[bytes]]
@@ -157,7 +157,7 @@ def read_table(
     whole = store
     if shard is not None:
         if not isinstance(store, VectorFolder):
-            problem = f"a part of {path}: it is not a vector folder"
+            problem = f"--shard needs a vector folder, which {path} is not"
             raise UsageError(problem, advice="use encode -o DIR/, which makes one")
         if store.kind == "binary":
             advice = "search it as a whole, or store float16 or int8"
@@ -261,6 +261,25 @@ def read_into_memory(
     )
 
 
+class FieldCache:
+    """Reads the fields of rows, and keeps those of the first rows up to CACHED_BYTES."""
+
+    def __init__(self, read: Callable[[int], dict[str, bytes]]) -> None:
+        self.read = read
+        self.kept: dict[int, dict[str, bytes]] = {}
+        self.size = 0  # bytes of the values
+
+    def __call__(self, index: int) -> dict[str, bytes]:
+        fields = self.kept.get(index)
+        if fields is None:
+            fields = self.read(index)
+            size = sum(map(len, fields.values())) + SIZE_OF_FIELDS
+            if self.size + size <= CACHED_BYTES:
+                self.size += size
+                self.kept[index] = fields
+        return fields
+
+
 class SearchCorpus:
     """The first vectors of the rows of a table that are not zero, and the fields that hits show."""
 
@@ -275,8 +294,8 @@ class SearchCorpus:
         self.show_id = show_id
         vector_fields = [table.fields.get(name, name) for name in table.names]
         self.hidden = (*vector_fields, "_emb")  # fields that hits never show
-        self.shown = lru_cache(CACHED_ROWS)(self._shown)
-        self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
+        self.shown = FieldCache(self._shown)
+        self.every_field = FieldCache(self._every_field)
         self.all_vectors = first_vectors(table.vectors)  # (n, d), also of rows with a zero vector
         self.search_only(places_of_texts(self.all_vectors))
 

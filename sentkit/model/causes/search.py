@@ -8,13 +8,15 @@ states of padding, and two changes or three.
 Axes: n texts, d the width.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64
+from sentkit.errors import SentkitError
 from sentkit.model.causes.compared import CLOSE, EQUAL, Result, compare
 from sentkit.model.causes.padding import padded_results
 from sentkit.model.causes.passes import VariantEncoder
@@ -22,6 +24,7 @@ from sentkit.model.causes.settings import Settings, Variant
 from sentkit.model.causes.variants import (
     all_variants,
     change_of_lengths,
+    recorded_changes,
     variants_of_length,
     variants_of_weights,
 )
@@ -71,15 +74,20 @@ class Explanation:
 
 
 def explain(
-    model: CheckpointModel, texts: Sequence[str], target: Float32, declared: Float32 | None
+    model: CheckpointModel,
+    texts: Sequence[str],
+    target: Float32,
+    declared: Float32 | None,
+    record: Mapping[str, Any],
 ) -> Explanation:
     """Find the changes with which the model gives the target (n, d) for the texts.
 
     `declared` are the vectors that it gives without a change; None: they have another width.
+    `record` says how the target was made; {}: nothing does.
     """
     encoder = VariantEncoder(model, texts)
     search = Search(encoder, target, declared)
-    explanation = search.run()
+    explanation = search.of_record(record) or search.run()
     if explanation.explained < MOST * max(1, explanation.differing) and search.order is not None:
         # The vectors of a change are there, in another order.
         ordered = Search(encoder, target[search.order], declared)
@@ -114,6 +122,23 @@ class Search:
     def mean(self) -> float:
         """The mean distance of the texts that differ, as declared."""
         return float(self.distances[self.differs].mean())
+
+    def of_record(self, record: Mapping[str, Any]) -> Explanation | None:
+        """The recorded changes, if they give the target."""
+        changes = tuple(recorded_changes(self.encoder, record))
+        if not changes or self.within <= EQUAL:
+            return None
+        try:
+            results = self.tried([changes], self.every_text)
+        except SentkitError:  # a change that this model does not have
+            return None
+        if not self.explains_all(results):
+            return None
+        if self.declared is not None:
+            self.results.append(self.declared)
+            self.differs = self.distances > self.limit
+        self.results += results
+        return self.explanation(results)
 
     def run(self) -> Explanation:
         explanation = self.equality() or self.causes()

@@ -1,6 +1,7 @@
 """The single changes of a checkpoint that other programs make, by mistake or by a setting."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from sentkit.formats.checkpoints.readout import CONV, NAMED, WK_REDUCTIONS, parse_readout
 from sentkit.model.causes.compared import CLOSE, Result
@@ -14,12 +15,37 @@ from sentkit.model.causes.settings import (
     shown,
 )
 from sentkit.model.checkpoint_reading import same
+from sentkit.model.query_encoder import recorded_options
 from sentkit.model.reading import width_after_steps
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.transforms.steps import Linear, Norm, Truncate
 
 MOST_LENGTHS = 24  # limits that are tried between the longest equal text and the shortest other one
+
+
+def recorded_changes(encoder: VariantEncoder, record: Mapping[str, Any]) -> list[Variant]:
+    """The changes with which vectors were made, as their file records them."""
+    options = recorded_options(record)
+    tokenizer = encoder.reading.tokenizer
+    declared = encoder.declared
+    changes = []
+    if options.prompt is not None and options.prompt != tokenizer.prompt:
+        changes.append(change_of_prompt(options.prompt, tokenizer.prompt))
+    if options.max_length is not None and options.max_length != tokenizer.max_length:
+        changes.append(change_of_limit(options.max_length, tokenizer.max_length))
+    if options.readout not in (None, declared.readout) and options.template is None:
+        changes.append(
+            Variant(
+                f"readout {options.readout} instead of {declared.readout}",
+                {"readout": options.readout},
+            )
+        )
+    if options.normalize and not declared.unit:
+        changes.append(change_of_lengths(encoder))
+    if options.dim is not None:
+        changes.append(Variant(f"the first {options.dim} numbers", {"dim": options.dim}))
+    return changes
 
 
 def all_variants(encoder: VariantEncoder, width: int) -> list[Variant]:
@@ -63,18 +89,15 @@ def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
     """Changes of the tokens that change those of these texts."""
     tokenizer = encoder.reading.tokenizer
     declared_prompt = tokenizer.prompt
-    instead = f" instead of {shown(declared_prompt)}" if declared_prompt else ""
-    possible = [Variant(f"no prompt{instead}", {"prompt": ""})]
+    possible = [change_of_prompt("", declared_prompt)]
     prompts = dict.fromkeys([*encoder.checkpoint.declaration.prompts.values(), *PROMPTS])
     if declared_prompt:
         name = f"the prompt {shown(declared_prompt)} twice"
         possible.append(Variant(name, {"prompt": 2 * declared_prompt}))
     for prompt in prompts:
         if prompt and prompt != declared_prompt:
-            possible.append(Variant(f"prompt {shown(prompt)}{instead}", {"prompt": prompt}))
-    for length in LENGTHS:
-        name = f"at most {length} tokens instead of {tokenizer.max_length}"
-        possible.append(Variant(name, {"max_length": length}))
+            possible.append(change_of_prompt(prompt, declared_prompt))
+    possible += [change_of_limit(length, tokenizer.max_length) for length in LENGTHS]
     kept = "start" if tokenizer.truncates_start else "end"
     possible.append(Variant(f"long texts truncated at the {other_end(kept)}", {"other_end": True}))
     possible.append(Variant("lower case", {"lower": True}))
@@ -87,6 +110,20 @@ def variants_of_texts(encoder: VariantEncoder) -> Iterator[Variant]:
         if special != "unread":
             possible.append(Variant(name, {"special": special}))
     return that_change_tokens(encoder, possible)
+
+
+def change_of_prompt(prompt: str, declared: str) -> Variant:
+    name = "no prompt"
+    if prompt:
+        name = f"prompt {shown(prompt)}"
+    if declared:
+        name += f" instead of {shown(declared)}"
+    return Variant(name, {"prompt": prompt})
+
+
+def change_of_limit(length: int, declared: int) -> Variant:
+    """Another largest number of tokens."""
+    return Variant(f"at most {length} tokens instead of {declared}", {"max_length": length})
 
 
 def other_end(end: str) -> str:
@@ -104,11 +141,7 @@ def variants_of_length(encoder: VariantEncoder, declared: Result) -> Iterator[Va
     longest_equal = int(lengths[is_equal].max())
     shortest_other = int(lengths[~is_equal].min())
     limits = range(longest_equal, min(shortest_other, longest_equal + MOST_LENGTHS))
-    possible = []
-    for limit in limits:
-        if limit not in LENGTHS:
-            name = f"at most {limit} tokens instead of {most}"
-            possible.append(Variant(name, {"max_length": limit}))
+    possible = [change_of_limit(limit, most) for limit in limits if limit not in LENGTHS]
     return that_change_tokens(encoder, possible)
 
 

@@ -280,16 +280,16 @@ def check_labels(corpus: Corpus, source: str, name: str) -> None:
 
 
 def refuse_one_file(batches: str, source: str) -> NoReturn:
-    problem = f"batches={batches} needs several files, and only {source} has rows"
+    problem = f"batches={batches} needs several different files, and only {source} has rows"
     raise UsageError(problem, advice=f"add files, or use --set batches={MIXED}")
 
 
-def check_files(corpus: Corpus, batches: str, smallest_batch: int, source: str) -> None:
+def check_files(corpus: Corpus, batches: str, smallest_batch: int) -> None:
     """Raise an error for rows of one file, or a file with too few rows for a batch."""
     if corpus.files is None:
         return
     if len(corpus.file_names) < 2:
-        refuse_one_file(batches, source)
+        refuse_one_file(batches, corpus.file_names[0])
     counts = np.bincount(corpus.files)
     fewest = int(counts.argmin())
     if counts[fewest] < smallest_batch:

@@ -272,7 +272,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
             raise DataError(
-                f"{len(gold)} scored pairs: a correlation needs at least 2", source=path
+                f"a correlation needs at least 2 pairs with a score, not {len(gold)}", source=path
             )
         check_varied(gold, path)
     if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:

@@ -45,6 +45,9 @@ class ContrastiveTension(PackedMethod):
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
+        if len(corpus) < 2:
+            problem = "1 row can be used, but ct needs at least 2: the others are its negatives"
+            raise DataError(problem, source=source)
         first_text = corpus.text(0, 0)
         if all(np.array_equal(first_text, corpus.text(row, 0)) for row in range(1, len(corpus))):
             raise DataError(

@@ -358,7 +358,8 @@ def read_labels(
     if rows.skipped is not None:
         run.reporter.warn(rows.skipped)
     if seen:
-        run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
+        count = f"{seen} of {len(rows.rows)} rows of {flag}"
+        run.reporter.warn(f"{path}: the training rows contain {count}")
     return rows
 
 
@@ -397,7 +398,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
         if row_counts.blank:
             problem += f"; {row_counts.why_blank()}"
         raise DataError(problem, source=source)
-    check_files(corpus, settings.batches, needed, source)
+    check_files(corpus, settings.batches, needed)
     if reads.varied and reads.target_field is not None:
         check_labels(corpus, source, reads.target_field)
     method_class.check_rows(corpus, settings, source)

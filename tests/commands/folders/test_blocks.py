@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import tempfile
 import threading
@@ -661,3 +662,13 @@ def test_several_readouts_replace_the_files_of_a_folder(sentkit, tiny, tmp_path)
         assert names == ["cls.safetensors", "pooler-mean.safetensors"]
     one = sentkit("encode", "-m", tiny, "--readout", "cls", "-o", "one/", "-f", stdin="a cat")
     assert (one.code, "--force does not work with a vector folder" in one.err) == (2, True)
+
+
+def test_a_checkpoint_is_no_folder_for_vectors(sentkit, tiny, tmp_path):
+    shutil.copytree(tiny, tmp_path / "checkpoint")
+    before = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    result = sentkit("encode", "-m", "static", "-o", f"{tmp_path}/checkpoint/", stdin=b"a cat\n")
+
+    assert result.code == 73
+    assert "is a folder with a config.json, as of a checkpoint" in result.err
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before

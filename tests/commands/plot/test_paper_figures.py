@@ -212,7 +212,7 @@ def test_domains_have_means_over_seeds(file):
             "in.jsonl:4: the reports of m without 0 tokens have 7, 8 pairs, but others 7, 9",
         ),
         ("scale --x n --value t", '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
-        ("scale --x n --value t", '{"n":"many","t":1}\n', 65, 'jsonl:1: "n" is a string, expected'),
+        ("scale --x n --value t", '{"n":"many","t":1}\n', 65, 'jsonl:1: "n" is "many", expected'),
         ("scale --x n --value t --log", '{"n":0,"t":1}\n', 65, "--log needs numbers above 0"),
         ("scale --x n", "{}", 2, "the following arguments are required: --value"),
         ("masking -o x.txt", "{}", 2, "x.txt: unknown format of a picture"),

@@ -95,7 +95,7 @@ def test_what_has_no_batches_by_file(contrast, files):
     small_file = contrast(*files, "rain.jsonl", "--set", "batches=by-file")
     unknown = contrast(*files, "--set", "batches=each")
 
-    problem = "batches=by-file needs several files, and only cat.jsonl has rows"
+    problem = "batches=by-file needs several different files, and only cat.jsonl has rows"
     assert (one_file.code, problem in one_file.err) == (2, True)
     problem = "rain.jsonl: 1 row can be used, but batches=by-file needs at least 2 of each file"
     assert (small_file.code, problem in small_file.err) == (65, True)

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from commands.train.records import record_of
-from sentkit.formats.checkpoints.card import card
+from sentkit.formats.checkpoints.card import card, facts
 from support import contents, write_affine
 
 PAIRS = [
@@ -87,8 +87,8 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
         "`objective=regression`",
     ):
         assert fact in body
-    low, high = record["dev_ci95"]
-    scores = f"{record['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {record['dev_before']:.2f})"
+    assert record["dev_ci95"] == [None, None]  # of three pairs
+    scores = f"{record['dev']:.2f} (base: {record['dev_before']:.2f})"
     assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert {name for name, content in contents(folder).items() if content != files[name]} == {
@@ -156,3 +156,10 @@ def test_a_card_without_a_length_has_no_comma_before_the_full_stop():
     text = card({"method": "simcse"}, "mean", width=8, max_length=None, stock=True)
 
     assert "a vector of 8 numbers, read by `mean`. Made by `sentkit train simcse`." in text
+
+
+def test_the_interval_of_enough_pairs_is_in_the_card():
+    lineage = {"dev": 61.234, "dev_ci95": [50.0, 70.5], "dev_before": 40.0}
+
+    score = "61.23 [50.00, 70.50; 95 %] (base: 40.00)"
+    assert facts(lineage, None) == [("dev, Spearman x 100", score)]

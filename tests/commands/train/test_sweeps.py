@@ -385,7 +385,7 @@ def test_no_file_of_bad_rows_remains_if_all_runs_diverge(train, tmp_path):
     ("flags", "problem"),
     [
         (["--batch", "3,9"], "the learning rate is 0 in the only step, which is a warm-up step"),
-        (["--set", "batches=mixed,by-file"], "batches=by-file needs several files, and only"),
+        (["--set", "batches=mixed,by-file"], "batches=by-file needs several different files"),
         (["--set", "metric=accuracy,f1"], "scores of different metrics cannot be compared"),
     ],
 )

@@ -26,8 +26,8 @@ from sentkit.formats.vectors.tensors import FLOATS, STORES, Storage, scales_of
 from sentkit.metrics import device as of_device
 from sentkit.metrics import similarity as rounding
 from sentkit.metrics.device import Device
+from sentkit.metrics.neighbours import corpus, search
 from sentkit.metrics.neighbours import pairs as of_pairs
-from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.corpus import read_table
 from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
@@ -504,3 +504,18 @@ def test_the_margin_of_manhattan_is_that_of_the_largest_sum(width):
     assert (bounds >= 0.999 * margins(sums)).all()
     ones = Searcher(rows[:1], "manhattan").margins_of(rows[:1])
     assert ones == pytest.approx(margins(sums[:1]), rel=1e-6)
+
+
+def test_long_fields_of_rows_are_not_kept_without_a_limit(monkeypatch):
+    monkeypatch.setattr(corpus, "CACHED_BYTES", 3000)
+    reads = []
+
+    def read(index):
+        reads.append(index)
+        return {"text": b"x" * (2000 if index == 1 else 100)}
+
+    fields = corpus.FieldCache(read)
+    for index in (0, 1, 2, 0, 1, 2):
+        assert len(fields(index)["text"]) == (2000 if index == 1 else 100)
+
+    assert reads == [0, 1, 2, 1]  # the long one does not fit
