@@ -46,7 +46,8 @@ def distill_static(
             "--dim",
             metavar="K",
             min=1,
-            help="Numbers of a vector. [default: 256, or those of the model]",
+            help="Numbers of a vector; fewer if the model uses fewer directions. "
+            "[default: 256, or those of the model]",
         ),
     ] = None,
     precision: options.PrecisionOfFloats = "fp32",
