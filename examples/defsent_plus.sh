@@ -37,7 +37,7 @@ esac
 # shellcheck disable=SC2086 # rates are several words
 set -- ${LR:-}
 [ $# -eq 0 ] || [ $# -eq "$steps" ] || {
-    echo "defsent_plus.sh: LR has $# rates, but there are $steps steps: give one rate for each step" >&2
+    echo "defsent_plus.sh: LR needs one rate for each step, $steps, but has $#" >&2
     exit 2
 }
 echo "defsent_plus.sh: PRESET=$preset STEPS=$steps ENTRY=$entry ICA='$ica'" >&2

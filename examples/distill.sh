@@ -23,7 +23,7 @@ test=$(pairs "$test" test)
 
 # A folder, because --resume encodes only missing blocks, and refuses other texts and another teacher.
 # shellcheck disable=SC2086 # flags are several words
-sentkit encode "$texts" -m "$teacher" ${ENCODE:---precision fp32} -o "$work/texts/" --resume -q
+sentkit encode "$texts" -m "$teacher" ${ENCODE:-} -o "$work/texts/" --resume -q
 targets=$work/texts
 if [ -n "${DIM:-}${SVD:-}" ]; then
     # Projected again each time: train --resume refuses vectors in other directions.

@@ -6,8 +6,8 @@ Every row of main_table.jsonl is trained at its published learning rate with all
 of RATES with one seed. The rate with the best score on STS-B dev is then trained with all seeds.
 STS-B test is read once for each of these two rates. With --rates '' only the published rate is
 trained. The reports stay in OUT: a second call trains only missing runs, and prints the table. It
-must have the same BASE, --rows, --batch, --eval-every and --precision. The column p compares each
-seed with the best untuned readout of the base, by a paired bootstrap.
+must have the same BASE, DATA, --rows, --batch, --eval-every and --precision. The column p compares
+each seed with the best untuned readout of the base, by a paired bootstrap.
 
 BASE  an encoder without training for sentences, such as bert-base-uncased
 DATA  a folder with sts/stsb.{train,dev,test}.jsonl, nli/train.jsonl (text_a, text_b, label),
@@ -27,7 +27,8 @@ from itertools import islice
 from pathlib import Path
 
 READOUTS = ("cls", "mean", "mean-first-last", "mean-last2")
-OPTIONS = ("base", "rows", "batch", "eval_every", "precision")  # all runs of OUT have the same
+# All runs of OUT have the same.
+OPTIONS = ("base", "data", "rows", "batch", "eval_every", "precision")
 
 
 def main():
@@ -93,6 +94,7 @@ def claim_folder(arguments):
     again.
     """
     options = {name: getattr(arguments, name) for name in OPTIONS}
+    options["data"] = str(arguments.data.resolve())
     if Path(arguments.base).is_dir():
         options["base"] = str(Path(arguments.base).resolve())
     path = arguments.out / "options.json"
@@ -267,7 +269,9 @@ def entries_of(arguments, rows):
 
 def definitions(data):
     """The rows of all dictionaries."""
-    paths = sorted((data / "dictionary").glob("*.jsonl*"))
+    folder = data / "dictionary"
+    names = {path.name.removesuffix(".gz") for path in folder.glob("*.jsonl*")}
+    paths = [folder / name for name in sorted(names) if name.endswith(".jsonl")]
     if not paths:
         sys.exit(f"main_table.py: {data / 'dictionary'}: no file *.jsonl or *.jsonl.gz")
     for path in paths:

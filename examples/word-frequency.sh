@@ -17,10 +17,11 @@ work=${OUT:-$(mktemp -d)}
 [ -n "${OUT:-}" ] || trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"
 for count in $counts; do
-    [ "$count" -le 500 ] || { # `figure words` lists only these tokens by their exact rank
+    # `figure words` lists only the first 500 tokens by their exact rank.
+    if ! echo "$count" | grep -qx '[1-9][0-9]*' || [ "$count" -gt 500 ]; then
         echo "word-frequency.sh: COUNTS has $count: a number from 1 to 500 is needed" >&2
         exit 2
-    }
+    fi
 done
 figure() { python3 -m sentkit.papers.consert.figures "$@"; }
 encode_without() { # MODEL TOKENS OUT; without the tokens in the file TOKENS

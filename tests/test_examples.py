@@ -706,9 +706,7 @@ def test_defsent_plus_needs_a_rate_for_each_step(furnished, execute):
     done = execute([*command, "small"], furnished, PRESET="bert-base", LR="1e-4 2e-4")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "defsent_plus.sh: LR has 2 rates, but there are 3 steps: give one rate for each step\n"
-    )
+    assert done.stderr == ("defsent_plus.sh: LR needs one rate for each step, 3, but has 2\n")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def main():
             continue
         comparisons.append(compare(options, ordering, higher, lower))
     if not comparisons:
-        sys.exit(f"orderings.py: {options.out}: no finished runs of papers.py")
+        sys.exit(f"orderings.py: {options.out}: no finished runs that can be compared")
     print_table(options, comparisons)
 
 

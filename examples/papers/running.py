@@ -46,7 +46,7 @@ def run(words, stdout=subprocess.PIPE):
         raise UnavailableError(f"{words[0]}: no such command", advice=advice) from error
     with command:
         Stop.command = command
-        if Stop.requested:  # since the first line
+        if Stop.requested:  # while the command started
             command.terminate()
         printed, _ = command.communicate()
         Stop.command = None

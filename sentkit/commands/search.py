@@ -347,7 +347,8 @@ def query_texts(
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_there(text):
-            advice = f"for its texts: sentkit encode {quote(text)} | sentkit search --corpus ..."
+            encode = f"sentkit encode {quote(text)} -m {quote(encoder.name)}"
+            advice = f"for its texts: {encode} | sentkit search --corpus ..."
             console.warn(f'"{text}" is used as a query text; {advice}')
     return encoded_texts(
         texts, encoder, declared=declared, weights=spec.get("weights"), label=label

@@ -242,7 +242,7 @@ def command_of_label(emb: str) -> EncodeCommand | None:
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     """The command that gives the recorded vectors; None if no flags give them: a template, or a
-    prompt for each side.
+    prompt for each side. A recorded prompt that is empty is that of most models, and not a flag.
     """
     from sentkit.model.query_encoder import recorded, recorded_options, recorded_prompts
 

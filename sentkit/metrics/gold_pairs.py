@@ -124,8 +124,9 @@ def read_gold_pairs(
         if with_identities:
             for i in scored_rows.tolist():
                 texts = [str(block.rows.values[i].get(field)) for field in text_fields_of_block]
-                # of a text: Python's hash is the same for -1.0 and -2.0
-                identities.append(hash(repr((*scores_and_groups[i], *texts))))
+                score, group = scores_and_groups[i]
+                # Python has the same hash for -1.0 and -2.0, but not for their texts.
+                identities.append(hash((repr(float(score) + 0.0), group, *texts)))
         if options.seen is not None:
             for i in scored_rows.tolist():
                 values = block.rows.values[i]

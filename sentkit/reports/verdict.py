@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from sentkit.arrays import Bools
 from sentkit.digits import significant
 from sentkit.formats.checkpoints.folders import is_endpoint
 from sentkit.metrics.comparison.differences import (
@@ -23,7 +22,7 @@ from sentkit.metrics.comparison.differences import (
     row_order,
 )
 from sentkit.metrics.comparison.matches import Matches, SidesOfModel
-from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result
+from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result, compare
 from sentkit.model.causes.search import Explanation, explain
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.reports.other_weights import another_model, other_weights
@@ -31,6 +30,7 @@ from sentkit.reports.other_weights import another_model, other_weights
 OTHER_WEIGHTS = "other weights: another revision, an adapter, or fewer bits"
 ANOTHER_MODEL = "another model of the same width"
 MISSING = "vectors that are zero or not finite"
+NOISE = 3  # distance of a text, by the largest one of rounding in bf16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Verdict:
     repeated: int = 0  # of these, those that are equal to that of another row
     repeated_by_model: int = 0  # the same of the model
     as_declared: int = 0  # vectors that are those of the model, if these are at least half of all
-    most_different_row: int = 0  # of the others
+    different_row: int = 0  # of the other vectors, the row that differs most
+    noise: float = 0.0  # distance that rounding in bf16 can cause, if it was measured
     compared: int = 0  # texts, those of `refused` not among them
     refused: int = 0
 
@@ -127,7 +128,7 @@ class Verdict:
         if self.equal:
             return self.text_of_equal()
         if self.as_declared:
-            return self.text_of_few_rows()
+            return self.text_of_other_rows()
         if self.same_directions:
             return (
                 f"{self.file} has the directions of {self.model} as declared, but other lengths, "
@@ -160,14 +161,14 @@ class Verdict:
             text += f", as by rounding in bf16 ({self.rounding:.1e} with this model)"
         return text
 
-    def text_of_few_rows(self) -> str:
+    def text_of_other_rows(self) -> str:
         text = (
             f"{self.as_declared:,} of {self.vectors:,} vectors of {self.file} are those that "
             f"{self.model} gives as declared; nothing explains "
         )
         if self.vectors - self.as_declared == 1:
-            return text + f"row {self.most_different_row}"
-        return text + f"the others, of which row {self.most_different_row} differs most"
+            return text + f"row {self.different_row}"
+        return text + f"the others, of which row {self.different_row} differs most"
 
     def text_of_causes(self) -> str:
         names = [cause.name for cause in self.causes]
@@ -249,22 +250,28 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
     verdict.repeated_by_model = difference.repeated_b
     if verdict.explained:
         return verdict
-    as_declared = is_vector_of_model(difference)
-    if 2 * as_declared.sum() >= difference.rows:
-        verdict.as_declared = int(as_declared.sum())
-        verdict.most_different_row = difference.examples.labels[0]["row"]
+    equal_count = vectors_of_model(difference, verdict.noise)
+    if 2 * equal_count >= difference.rows:
+        verdict.as_declared = equal_count
+        verdict.different_row = most_different_row(difference.examples)
     elif not verdict.same_directions:
         explain_by_weights(verdict, difference.examples)
     return verdict
 
 
-def is_vector_of_model(difference: Difference) -> Bools:
-    """Whether each vector of A is that of the model, except for rounding."""
+def vectors_of_model(difference: Difference, noise: float) -> int:
+    """The number of vectors of A that are those of the model, except for rounding."""
     if difference.cosines is None or difference.ratios is None:  # the widths differ
-        return np.zeros(difference.rows, bool)
-    has_direction = 1 - difference.cosines <= EQUAL
-    has_length = np.abs(np.log(difference.ratios)) <= SAME_FACTOR
-    return has_direction & has_length
+        return 0
+    ratios = difference.ratios
+    distances = (ratios + 1 / ratios) / 2 - difference.cosines  # as `compare` has them
+    return int((distances <= max(EQUAL, noise)).sum())
+
+
+def most_different_row(examples: Matches) -> int:
+    distances = compare((), examples.a, examples.b).distances
+    row: int = examples.labels[distances.argmax()]["row"]
+    return row
 
 
 def is_as_declared(verdict: Verdict, difference: Difference) -> bool:
@@ -312,6 +319,7 @@ def explain_by_changes(
     explanation = explain(model, texts, examples.a, declared, record)
     verdict.texts = len(texts)
     verdict.results = explanation.results
+    verdict.noise = NOISE * (explanation.rounding or 0.0)
     if explanation.results and not explanation.results[0].variants:
         verdict.declared = explanation.results[0]
     if explanation.order is not None:

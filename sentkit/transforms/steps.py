@@ -57,7 +57,7 @@ def apply_step(step: Step, vectors: Float32) -> Float32:
     return results
 
 
-SHORTEST = 1e-12  # length whose squares float32 has
+SHORTEST = 1e-12  # the squares of numbers of shorter vectors can be zero in float32
 
 
 @dataclass(frozen=True)

@@ -537,6 +537,18 @@ def test_different_gold_scores_are_not_the_same_pairs(sentkit, vectors):
     assert "not the same scored pairs" in result.err
 
 
+def test_equal_gold_scores_of_other_formats_are_the_same_pairs(sentkit, vectors):
+    for name, kind in (("a", int), ("b", float), ("c", str)):
+        rows = [
+            {"text_a": "a", "text_b": "b", "score": kind(value), **vectors_of(pair)}
+            for value, pair in zip((0, 3, 4), vectors, strict=False)
+        ]
+        Path(f"{name}.jsonl").write_text(in_jsonl(*rows))
+    result = sentkit("score", "b.jsonl", "c.jsonl", "--gold", "score", "--baseline", "a.jsonl")
+
+    assert (result.code, len(result.rows)) == (0, 3), result.err
+
+
 def test_one_sentence_has_no_pairs(sentkit):
     result = sentkit("score", stdin=sentkit("encode", "-m", "static", stdin=b"a cat\n").out)
 

@@ -32,7 +32,7 @@ SIGNATURES: Mapping[bytes, str] = {
     b"BZh": "this is compressed; use: bunzip2 -c",
     b"\xfd7zXZ": "this is compressed; use: xz -dc",
     b"PAR1": "this is a Parquet file; name it with the suffix .parquet, or use: "
-    "sentkit cat --from parquet",
+    "sentkit cat FILE --from parquet",
     b"PK\x03\x04": "this is a zip archive or an office document; export it as CSV or text",
 }
 

@@ -132,11 +132,15 @@ class VectorFileWriter:
             self._write_data(scales.data)
             storage = Storage("int8", self.width, scales)
             self.vectors.seek(0)
+            first = 0  # index of a vector
             while data := self.vectors.read(4 * self.width * ROWS_PER_PASS):
                 vectors = np.frombuffer(data, "<f4").reshape(-1, self.width)
                 codes = storage.encode(vectors)
-                refuse_lost(vectors, codes)
+                lost = np.flatnonzero(vectors.any(axis=1) & ~codes.any(axis=1))
+                if len(lost):
+                    raise lost_vector((first + lost[0]) // len(self.names) + 1)
                 self._write_data(codes.data)
+                first += len(vectors)
 
         # The offsets and the rows.
         entries = self._entries(self.count, self.row_bytes)
@@ -157,13 +161,10 @@ class VectorFileWriter:
         self.file.write(self._header(self.count, self.row_bytes, self.header_size))
 
 
-def refuse_lost(vectors: NDArray[np.float32], codes: NDArray[Any]) -> None:
-    """Refuse int8 codes that are zero for a vector that is not, as one beside much longer ones."""
-    lost_count = int((vectors.any(axis=1) & ~codes.any(axis=1)).sum())
-    if lost_count:
-        vectors_are = "1 vector is" if lost_count == 1 else f"{lost_count} vectors are"
-        problem = f"{vectors_are} zero in int8, because others are much longer"
-        raise UsageError(f"--store int8: {problem}", advice="use another --store, or unit length")
+def lost_vector(row: int) -> UsageError:
+    """The error of a vector whose int8 codes are zero, beside much longer ones."""
+    problem = f"--store int8: a vector of row {row} would be zero, because others are much longer"
+    return UsageError(problem, advice="use --store float16 for another file or folder")
 
 
 @contextmanager

@@ -267,14 +267,14 @@ def create_folder(
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     record = {"format": FORMAT, "version": VERSION, **new}
     content = orjson.dumps(record, option=OPTIONS)
-    if is_there(str(Path(path, "config.json"))):
+    run = str(Path(path, RUN_NAME))
+    if is_there(str(Path(path, "config.json"))) and not is_there(run):
         problem = f"{path}/: is a folder with a config.json, as of a checkpoint"
         raise CannotCreateError(problem, advice="name another folder")
     try:
         Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(path, error) from error
-    run = str(Path(path, RUN_NAME))
     try:
         with published_together(), open_output(run, force=False) as out:
             out.write(content)

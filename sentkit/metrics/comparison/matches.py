@@ -218,7 +218,9 @@ class SidesOfModel(Sides):
     @property
     def record(self) -> Mapping[str, Any]:
         """How the vectors of A were made, if they are in a vector file or folder; else {}."""
-        store = self.inputs[0].open_vector_file(self.inputs[0].paths[0])
+        if type(self.readers[0]) is not VectorReader:  # a model encodes them
+            return {}
+        store = self.inputs[0].open_vector_file(self.paths[0])
         if store is None:
             return {}
         return store.metadata

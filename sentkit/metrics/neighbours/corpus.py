@@ -262,22 +262,27 @@ def read_into_memory(
 
 
 class FieldCache:
-    """Reads the fields of rows, and keeps those of the first rows up to CACHED_BYTES."""
+    """Reads the fields of rows, and keeps those of the last rows up to CACHED_BYTES."""
 
     def __init__(self, read: Callable[[int], dict[str, bytes]]) -> None:
         self.read = read
-        self.kept: dict[int, dict[str, bytes]] = {}
-        self.size = 0  # bytes of the values
+        self.kept: dict[int, dict[str, bytes]] = {}  # the last used at the end
+        self.size = 0  # bytes
 
     def __call__(self, index: int) -> dict[str, bytes]:
-        fields = self.kept.get(index)
+        fields = self.kept.pop(index, None)
         if fields is None:
             fields = self.read(index)
-            size = sum(map(len, fields.values())) + SIZE_OF_FIELDS
-            if self.size + size <= CACHED_BYTES:
-                self.size += size
-                self.kept[index] = fields
+            self.size += size_of(fields)
+        self.kept[index] = fields
+        while self.size > CACHED_BYTES:
+            oldest = next(iter(self.kept))
+            self.size -= size_of(self.kept.pop(oldest))
         return fields
+
+
+def size_of(fields: Mapping[str, bytes]) -> int:
+    return SIZE_OF_FIELDS + sum(map(len, fields.values()))
 
 
 class SearchCorpus:

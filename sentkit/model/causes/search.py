@@ -63,7 +63,7 @@ class Explanation:
 
     equal: bool
     largest_distance: float  # the largest distance as declared
-    rounding: float | None = None  # the largest distance by rounding in bf16, if that explains it
+    rounding: float | None = None  # the largest distance by rounding in bf16, if it was measured
     best: Result | None = None
     equivalent_results: tuple[Result, ...] = ()  # other changes that give the same vectors
     differing: int = 0  # texts
@@ -87,11 +87,11 @@ def explain(
     """
     encoder = VariantEncoder(model, texts)
     search = Search(encoder, target, declared)
-    explanation = search.of_record(record) or search.run()
+    explanation = search.run(record)
     if explanation.explained < MOST * max(1, explanation.differing) and search.order is not None:
         # The vectors of a change are there, in another order.
         ordered = Search(encoder, target[search.order], declared)
-        in_order = ordered.run()
+        in_order = ordered.run({})
         if in_order.equal or in_order.explained >= MOST * in_order.differing:
             return replace(in_order, equal=False, order=search.order)
     return explanation
@@ -126,22 +126,19 @@ class Search:
     def of_record(self, record: Mapping[str, Any]) -> Explanation | None:
         """The recorded changes, if they give the target."""
         changes = tuple(recorded_changes(self.encoder, record))
-        if not changes or self.within <= EQUAL:
+        if not changes:
             return None
         try:
             results = self.tried([changes], self.every_text)
         except SentkitError:  # a change that this model does not have
             return None
+        self.results += results
         if not self.explains_all(results):
             return None
-        if self.declared is not None:
-            self.results.append(self.declared)
-            self.differs = self.distances > self.limit
-        self.results += results
         return self.explanation(results)
 
-    def run(self) -> Explanation:
-        explanation = self.equality() or self.causes()
+    def run(self, record: Mapping[str, Any]) -> Explanation:
+        explanation = self.equality() or self.of_record(record) or self.causes()
         if explanation is not None:
             return explanation
         if self.rounding_explains:
@@ -150,6 +147,7 @@ class Search:
         return Explanation(
             equal=False,
             largest_distance=self.within,
+            rounding=self.rounding,
             differing=differing,
             results=tuple(self.results),
         )

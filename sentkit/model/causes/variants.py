@@ -29,11 +29,12 @@ def recorded_changes(encoder: VariantEncoder, record: Mapping[str, Any]) -> list
     options = recorded_options(record)
     tokenizer = encoder.reading.tokenizer
     declared = encoder.declared
-    changes = []
+    of_texts = []
     if options.prompt is not None and options.prompt != tokenizer.prompt:
-        changes.append(change_of_prompt(options.prompt, tokenizer.prompt))
+        of_texts.append(change_of_prompt(options.prompt, tokenizer.prompt))
     if options.max_length is not None and options.max_length != tokenizer.max_length:
-        changes.append(change_of_limit(options.max_length, tokenizer.max_length))
+        of_texts.append(change_of_limit(options.max_length, tokenizer.max_length))
+    changes = [*that_change_tokens(encoder, of_texts)]
     if options.readout not in (None, declared.readout) and options.template is None:
         changes.append(
             Variant(
@@ -43,9 +44,16 @@ def recorded_changes(encoder: VariantEncoder, record: Mapping[str, Any]) -> list
         )
     if options.normalize and not declared.unit:
         changes.append(change_of_lengths(encoder))
-    if options.dim is not None:
-        changes.append(Variant(f"the first {options.dim} numbers", {"dim": options.dim}))
+    if options.dim is not None and Truncate(options.dim) not in encoder.steps:
+        changes.append(first_numbers(encoder, options.dim))
     return changes
+
+
+def first_numbers(encoder: VariantEncoder, width: int) -> Variant:
+    name = f"the first {width} numbers"
+    if encoder.declared.unit:
+        name += ", at unit length again"
+    return Variant(name, {"dim": width})
 
 
 def all_variants(encoder: VariantEncoder, width: int) -> list[Variant]:
@@ -71,12 +79,10 @@ def variants_of_vectors(encoder: VariantEncoder, width: int) -> Iterator[Variant
     width_of_readout = width_of_vectors(encoder.body, encoder.reading.readouts)
     if width >= width_after_steps(encoder.steps, width_of_readout):
         return
+    yield first_numbers(encoder, width)
     if declared.unit:
-        yield Variant(f"the first {width} numbers, at unit length again", {"dim": width})
         changes = {"dim": width, "again": False}
         yield Variant(f"the first {width} numbers, not at unit length again", changes)
-    else:
-        yield Variant(f"the first {width} numbers", {"dim": width})
 
 
 def change_of_lengths(encoder: VariantEncoder) -> Variant:

@@ -108,14 +108,14 @@ class TransformersModel(nn.Module):
         """The config values in the hash of the space: they can change the vectors of equal weights.
 
         These are all values of any family of models, except those in `is_idle`, and except the
-        defaults: a new version of transformers has new values with defaults, which leave the hash.
+        defaults: a checkpoint of another version of transformers states others of them.
         """
         config = self.model.config
-        defaults = defaults_of(config)
+        defaults = EARLIER_DEFAULTS | defaults_of(config)
         values = {
             name: value
             for name, value in config.to_dict().items()
-            if not is_idle(name) and (name not in defaults or defaults[name] != value)
+            if not is_idle(name) and defaults.get(name) != value
         }
         return [config.model_type, json.loads(json.dumps(values, default=str))]
 
@@ -232,6 +232,7 @@ ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UM
 
 # Values of a config that do not change vectors: names, training, generation, and heads.
 IDLE_VALUES = {
+    "_attn_implementation_autoset",
     "_name_or_path",
     "architectures",
     "auto_map",
@@ -244,29 +245,46 @@ IDLE_VALUES = {
     "id2label",
     "is_encoder_decoder",
     "label2id",
+    "label_smoothing",
+    "mlm_probability",
     "model_type",
     "num_decoder_layers",
     "num_labels",
     "output_attentions",
     "output_hidden_states",
+    "output_past",
     "problem_type",
     "return_dict",
+    "router_jitter_noise",
+    "sentence_transformers",
     "task_specific_params",
     "tie_word_embeddings",
+    "tokenizer_class",
     "torch_dtype",
     "transformers_version",
+    "unsloth_version",
     "use_cache",
 }
-# The last parts of other such names: probabilities of dropout, and the scale of first weights.
+# What earlier versions of transformers wrote for all models, and what no model reads.
+EARLIER_DEFAULTS = {
+    "add_cross_attention": False,
+    "is_decoder": False,
+    "position_embedding_type": "absolute",
+    "pruned_heads": {},
+    "tie_encoder_decoder": False,
+    "torchscript": False,
+    "use_bfloat16": False,
+}
+# Parts of other such names: probabilities of dropout, the scale of first weights, and heads.
 IDLE_ENDINGS = ("dropout", "dropout_prob", "dropout_rate", "pdrop", "layerdrop")
-IDLE_BEGINNING = "initializer_"
+IDLE_BEGINNINGS = ("initializer_", "summary_")
 
 
 def is_idle(name: str) -> bool:
     """Whether a value of a config has no effect on vectors."""
     if name == "token_dropout":  # of ESM: a factor of the embeddings, not a probability
         return False
-    is_of_training = name.endswith(IDLE_ENDINGS) or name.startswith(IDLE_BEGINNING)
+    is_of_training = name.endswith(IDLE_ENDINGS) or name.startswith(IDLE_BEGINNINGS)
     return name in IDLE_VALUES or is_of_training
 
 

@@ -672,3 +672,12 @@ def test_a_checkpoint_is_no_folder_for_vectors(sentkit, tiny, tmp_path):
     assert result.code == 73
     assert "is a folder with a config.json, as of a checkpoint" in result.err
     assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before
+
+
+def test_a_folder_of_vectors_with_another_file_continues(sentkit, tmp_path):
+    """Such as a file that a user has put there."""
+    command = ("encode", "-m", "static", "-o", f"{tmp_path}/vectors/", "--resume")
+    assert sentkit(*command, stdin=b"a cat\n").code == 0
+    (tmp_path / "vectors/config.json").write_text("{}")
+
+    assert sentkit(*command, stdin=b"a cat\n").code == 0

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.files import open_file
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.file_writer import create_vector_file
@@ -335,11 +335,12 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 )
 def test_storing_the_read_vectors_again_changes_nothing(tmp_path, vectors):
     """The products of int8 codes and scales are exact, up to the ends of float32."""
+    # A vector that would be zero in int8, beside much longer ones, is an error.
+    magnitudes = np.abs(vectors.astype(np.float64))
+    is_lost = (magnitudes <= magnitudes.max(axis=0) / 250).all(axis=(1, 2))
+    vectors[is_lost] = 0
     for kind in ("int8", "binary"):
-        try:
-            first = fill(tmp_path / "a.safetensors", vectors, kind)
-        except UsageError:  # a vector that is zero in int8, beside much longer ones
-            continue
+        first = fill(tmp_path / "a.safetensors", vectors, kind)
         read = decoded(first)
         second = fill(tmp_path / "b.safetensors", read, kind)
         first_tensors = safetensors.numpy.load_file(first)

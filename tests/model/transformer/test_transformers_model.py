@@ -117,6 +117,17 @@ def test_the_hash_omits_values_without_an_effect_on_vectors(folder):
         "label2id": {"yes": 0, "no": 1},
         "problem_type": "regression",
         "eos_token_id": 3,
+        # as version 4 of transformers wrote them
+        "torch_dtype": "float32",
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "cross_attention_hidden_size": None,
+        "pruned_heads": {},
+        "torchscript": False,
+        "tokenizer_class": None,
+        "_attn_implementation_autoset": True,
+        "summary_type": "first",
     }
     file.write_text(json.dumps(json.loads(file.read_text()) | idle))
 
