@@ -30,7 +30,6 @@ from sentkit.reports.other_weights import another_model, other_weights
 OTHER_WEIGHTS = "other weights: another revision, an adapter, or fewer bits"
 ANOTHER_MODEL = "another model of the same width"
 MISSING = "vectors that are zero or not finite"
-NOISE = 3  # distance of a text, by the largest one of rounding in bf16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,9 @@ class Verdict:
     repeated_by_model: int = 0  # the same of the model
     as_declared: int = 0  # vectors that are those of the model, if these are at least half of all
     different_row: int = 0  # of the other vectors, the row that differs most
-    noise: float = 0.0  # distance that rounding in bf16 can cause, if it was measured
+    # distances that rounding in bf16 causes, if it was measured
+    largest_noise: float = 0.0
+    mean_noise: float = 0.0
     compared: int = 0  # texts, those of `refused` not among them
     refused: int = 0
 
@@ -250,7 +251,7 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
     verdict.repeated_by_model = difference.repeated_b
     if verdict.explained:
         return verdict
-    equal_count = vectors_of_model(difference, verdict.noise)
+    equal_count = vectors_of_model(difference, verdict)
     if 2 * equal_count >= difference.rows:
         verdict.as_declared = equal_count
         verdict.different_row = most_different_row(difference.examples)
@@ -259,13 +260,18 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
     return verdict
 
 
-def vectors_of_model(difference: Difference, noise: float) -> int:
-    """The number of vectors of A that are those of the model, except for rounding."""
+def vectors_of_model(difference: Difference, verdict: Verdict) -> int:
+    """The number of vectors of A that are those of the model, except for rounding; 0 if these
+    differ more than by rounding.
+    """
     if difference.cosines is None or difference.ratios is None:  # the widths differ
         return 0
     ratios = difference.ratios
     distances = (ratios + 1 / ratios) / 2 - difference.cosines  # as `compare` has them
-    return int((distances <= max(EQUAL, noise)).sum())
+    is_close = distances <= max(EQUAL, 3 * verdict.largest_noise)
+    if not is_close.any() or distances[is_close].mean() > max(EQUAL, 2 * verdict.mean_noise):
+        return 0
+    return int(is_close.sum())
 
 
 def most_different_row(examples: Matches) -> int:
@@ -319,7 +325,8 @@ def explain_by_changes(
     explanation = explain(model, texts, examples.a, declared, record)
     verdict.texts = len(texts)
     verdict.results = explanation.results
-    verdict.noise = NOISE * (explanation.rounding or 0.0)
+    verdict.largest_noise = explanation.rounding or 0.0
+    verdict.mean_noise = explanation.mean_rounding
     if explanation.results and not explanation.results[0].variants:
         verdict.declared = explanation.results[0]
     if explanation.order is not None:

@@ -64,6 +64,7 @@ class Explanation:
     equal: bool
     largest_distance: float  # the largest distance as declared
     rounding: float | None = None  # the largest distance by rounding in bf16, if it was measured
+    mean_rounding: float = 0.0  # the mean one; 0 if it was not measured
     best: Result | None = None
     equivalent_results: tuple[Result, ...] = ()  # other changes that give the same vectors
     differing: int = 0  # texts
@@ -112,6 +113,7 @@ class Search:
             self.distances = self.declared.distances
         self.within = float(self.distances.max())
         self.rounding: float | None = None  # the largest distance by rounding in bf16
+        self.mean_rounding = 0.0
         self.rounding_explains = False
         self.limit = CLOSE
         self.differs = np.ones(len(target), bool)
@@ -148,6 +150,7 @@ class Search:
             equal=False,
             largest_distance=self.within,
             rounding=self.rounding,
+            mean_rounding=self.mean_rounding,
             differing=differing,
             results=tuple(self.results),
         )
@@ -164,6 +167,7 @@ class Search:
             return self.with_factor() or Explanation(equal=True, largest_distance=self.within)
         distances_of_bf16 = self.distances_of_bf16()
         self.rounding = float(distances_of_bf16.max())
+        self.mean_rounding = float(distances_of_bf16.mean())
         self.rounding_explains = self.is_rounding(distances_of_bf16)
         self.differs = self.distances > EQUAL
         # If few texts differ, and the others are equal, the cause is not rounding.
