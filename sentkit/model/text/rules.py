@@ -176,6 +176,14 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
     return backend
 
 
+def type_of(step: Mapping[str, Any]) -> str | None:
+    """The type of a step; None if it has none, as an old or a damaged file."""
+    name = step.get("type")
+    if isinstance(name, str):
+        return name
+    return None
+
+
 def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
     """Return whether the ids before a space between two words surely do not depend on the text
     behind it.
@@ -190,9 +198,9 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
     splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
     for step in normalizers:
         joins_blanks = step.get("pattern") == {"Regex": " {2,}"}
-        if step["type"] not in LOCAL_NORMALIZERS and not joins_blanks:
+        if type_of(step) not in LOCAL_NORMALIZERS and not joins_blanks:
             return False
-    if not all(step["type"] in SPLITTERS for step in splitters):
+    if not all(type_of(step) in SPLITTERS for step in splitters):
         return False
     if not any(step.get("split", True) and step.get("use_regex", True) for step in splitters):
         return False

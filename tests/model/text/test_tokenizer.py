@@ -531,6 +531,8 @@ NEW_YORK = {"id": 0, "content": "New York", "special": False, "normalized": Fals
     ("allows", "change"),
     [
         (splits_at_spaces, {"pre_tokenizer": None}),
+        (splits_at_spaces, {"normalizer": {"type": []}}),
+        (splits_at_spaces, {"normalizer": {}}),
         (splits_at_spaces, {"pre_tokenizer": METASPACE}),
         (
             splits_at_spaces,
