@@ -319,6 +319,8 @@ def module_of(path: str) -> ModuleType:
     """Return the module of a file. No bytecode is written: the file can be in a checkpoint."""
     name = f"sentkit_user_{Path(path).stem}"
     content = Path(path).read_bytes()
+    if b"\0" in content:  # a ValueError in early versions of Python 3.11
+        raise SyntaxError("source code string cannot contain null bytes")
     spec = spec_from_file_location(name, path)
     assert spec is not None, path
     module = module_from_spec(spec)

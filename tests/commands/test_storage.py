@@ -122,6 +122,6 @@ def test_a_vector_that_int8_would_make_zero_is_refused(sentkit, jsonl):
     result = sentkit("cat", "-o", "a.safetensors", "--store", "int8", stdin=jsonl(*rows, short))
 
     assert result.code == 2
-    problem = "--store int8: a vector of row 3 would be zero, because others are much longer"
+    problem = "--store int8: a vector of row 3 would be zero, as its numbers are too small"
     assert problem in result.err
     assert not Path("a.safetensors").exists()

@@ -162,8 +162,8 @@ class VectorFileWriter:
 
 
 def lost_vector(row: int) -> UsageError:
-    """The error of a vector whose int8 codes are zero, beside much longer ones."""
-    problem = f"--store int8: a vector of row {row} would be zero, because others are much longer"
+    """The error of a vector whose int8 codes are zero, as one beside much longer ones."""
+    problem = f"--store int8: a vector of row {row} would be zero, as its numbers are too small"
     return UsageError(problem, advice="use --store float16 for another file or folder")
 
 
