@@ -24,6 +24,7 @@ from defects import (
     minilm_folder,
 )
 from sentkit.encoder import Encoder
+from sentkit.formats.vectors.file_writer import create_vector_file
 from support import SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 torch = pytest.importorskip("torch")
@@ -603,6 +604,39 @@ def test_a_trained_copy_of_a_model_is_not_one_with_fewer_bits(sentkit):
 
     assert explanation["explained"] is False
     assert [name for name in explanation["changes"] if "int8" in name] == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"prompt": 7},
+        slow({"prompt": {"query": 1}}),
+        {"max_length": 10**9},
+        slow({"max_length": 1}),
+        slow({"max_length": -1}),
+        slow({"max_length": 1e99}),
+        {"readout": "unknown"},
+        slow({"readout": "L99:mean"}),
+        slow({"readout": ["mean"]}),
+        {"steps": [7, None, "/999999999"]},
+        slow({"steps": {"a": 1}}),
+        slow({"template": "x"}),
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_no_cause(sentkit, field):
+    """The vectors are those of other texts, so nothing explains them."""
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((8, 256)).astype("f4")
+    spec = {"_emb": "x/mean:0a0000000000", "model": "nano", **field}
+    with create_vector_file("v.safetensors", spec, ["embedding"], width=256, force=False) as writer:
+        lines = [b'{"text": "%b"}' % text.encode() for text in TEXTS[:8]]
+        writer.write(lines, vectors[: len(lines), None])
+    done = sentkit("diff", "v.safetensors", "-m", "nano")
+
+    assert done.code in (0, 65), done.err
+    if done.code == 0:
+        assert done.rows[0]["explanation"]["explained"] is False
 
 
 def test_recorded_settings_without_an_effect_are_no_cause(sentkit):

@@ -136,9 +136,9 @@ class VectorFileWriter:
             while data := self.vectors.read(4 * self.width * ROWS_PER_PASS):
                 vectors = np.frombuffer(data, "<f4").reshape(-1, self.width)
                 codes = storage.encode(vectors)
-                lost = np.flatnonzero(vectors.any(axis=1) & ~codes.any(axis=1))
-                if len(lost):
-                    raise lost_vector((first + lost[0]) // len(self.names) + 1)
+                zero_indices = np.flatnonzero(vectors.any(axis=1) & ~codes.any(axis=1))
+                if len(zero_indices):
+                    raise lost_vector((first + zero_indices[0]) // len(self.names) + 1)
                 self._write_data(codes.data)
                 first += len(vectors)
 

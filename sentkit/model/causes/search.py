@@ -127,12 +127,12 @@ class Search:
 
     def of_record(self, record: Mapping[str, Any]) -> Explanation | None:
         """The recorded changes, if they give the target."""
-        changes = tuple(recorded_changes(self.encoder, record))
-        if not changes:
-            return None
         try:
+            changes = tuple(recorded_changes(self.encoder, record))
+            if not changes:
+                return None
             results = self.tried([changes], self.every_text)
-        except SentkitError:  # a change that this model does not have
+        except SentkitError:  # a change that this model does not have, or an impossible record
             return None
         self.results += results
         if not self.explains_all(results):
