@@ -265,7 +265,7 @@ IDLE_VALUES = {
     "unsloth_version",
     "use_cache",
 }
-# What earlier versions of transformers wrote for all models, and what no model reads.
+# What earlier versions of transformers wrote for all models; these values have no effect.
 EARLIER_DEFAULTS = {
     "add_cross_attention": False,
     "is_decoder": False,
