@@ -6,7 +6,6 @@ import errno
 import functools
 import inspect
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from sentkit.errors import (
     OtherSpaceError,
     SentkitError,
     UsageError,
+    is_out_of_memory,
 )
 from sentkit.escaping import without_secrets
 from sentkit.flags import help_texts
@@ -67,11 +67,6 @@ NAMES = tuple(chain.from_iterable(COMMANDS.values()))
 TIME_OF_FIRST_PROCESS = 10.0  # seconds, in which it prints an error that all processes have
 BUG = 70  # exit codes
 IO_FAILED = 74
-OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
-    "could not create a (primitive|memory)|DefaultCPUAllocator|can(no|')t allocate memory"
-    "|failed to map segment|can't start new thread",
-    re.IGNORECASE,
-)
 
 
 def module_of(name: str) -> ModuleType:
@@ -225,15 +220,6 @@ def advice_on_files(cause: BaseException | None) -> str | None:
     if isinstance(cause, OSError) and cause.errno == errno.EMFILE:
         return "raise the limit of open files, for example: ulimit -n 4096"
     return None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    return (
-        isinstance(error, RuntimeError | ImportError)
-        and OUT_OF_MEMORY.search(str(error)) is not None
-    )
 
 
 def report_bug(error: Exception, console: Console) -> int:

@@ -2,8 +2,15 @@
 `cli.py`).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
+    "could not create a (primitive|memory)|DefaultCPUAllocator|can(no|')t allocate memory"
+    "|failed to map segment|can't start new thread",
+    re.IGNORECASE,
+)
 
 
 class SentkitError(Exception):
@@ -142,3 +149,12 @@ class AnswerIsNo(SentkitError):
     """A failed check that the user requested, such as `--fail-under`."""
 
     exit_code = 1
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    return (
+        isinstance(error, RuntimeError | ImportError)
+        and OUT_OF_MEMORY.search(str(error)) is not None
+    )

@@ -24,7 +24,11 @@ from sentkit.model.transformer.device import (
 )
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
 from sentkit.model.transformer.packed import pack_block
-from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
+from sentkit.model.transformer.transformers_model import (
+    load_classifier,
+    padding_id_of,
+    transformers_errors,
+)
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Norm, Step
@@ -115,7 +119,8 @@ class TransformersClassifier(TokenEncoder):
             and "token_type_ids" in inspect.signature(self.model.forward).parameters
         ):
             arguments["token_type_ids"] = packed.pad(packed.segment_ids)
-        with torch.inference_mode():
+        source = str(self.checkpoint.transformer_folder)
+        with torch.inference_mode(), transformers_errors(source, "run"):
             logits: Tensor = self.model(**arguments).logits
         return logits.float().cpu().numpy()
 

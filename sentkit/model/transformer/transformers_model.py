@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sentkit.errors import DataError, SentkitError, UsageError
+from sentkit.errors import DataError, SentkitError, UsageError, is_out_of_memory
 from sentkit.formats.checkpoints.folders import DEEPEST, LARGEST, invalid_value, is_adapter
 from sentkit.formats.files import read_object
 from sentkit.model.checkpoint_reading import by
@@ -52,13 +52,20 @@ def padding_id_of(model: Any) -> int:
 
 class TransformersModel(nn.Module):
     def __init__(
-        self, model: Any, *, has_pooler: bool, max_tokens: int, unused_names: Set[str]
+        self,
+        model: Any,
+        source: str,
+        *,
+        has_pooler: bool,
+        max_tokens: int,
+        unused_names: Set[str],
     ) -> None:
-        """`unused_names`: of the stored tensors that the model does not have, such as those of a
-        head.
+        """`source`: its folder, for errors. `unused_names`: of the stored tensors that the model
+        does not have, such as those of a head.
         """
         super().__init__()
         self.model = model
+        self.source = source
         self.unused_names = unused_names
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
@@ -86,7 +93,8 @@ class TransformersModel(nn.Module):
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = packed.pad(torch.ones_like(packed.ids))
-        output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        with transformers_errors(self.source, "run"):
+            output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the
         # output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
@@ -135,6 +143,7 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     padding = getattr(table, "padding_idx", None)
     return TransformersModel(
         model.eval(),
+        str(folder),
         has_pooler=not missing and getattr(model, "pooler", None) is not None,
         max_tokens=positions if padding is None else positions - padding - 1,
         unused_names={*report["unexpected_keys"]},
@@ -204,15 +213,18 @@ def encoder_of(config: Any) -> Any:
 
 
 @contextmanager
-def transformers_errors(source: str) -> Iterator[None]:
-    """Convert all errors of transformers to DataErrors. An invalid folder can raise any error."""
+def transformers_errors(source: str, action: str = "load") -> Iterator[None]:
+    """Convert the errors of transformers to DataErrors. An invalid folder can raise any error."""
     try:
         yield
-    except SentkitError:
+    except (SentkitError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(f"transformers cannot load the model: {reason}", source=source) from error
+        problem = f"transformers cannot {action} the model: {reason}"
+        raise DataError(problem, source=source) from error
 
 
 def quiet_transformers() -> ModuleType:

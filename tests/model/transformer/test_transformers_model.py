@@ -291,3 +291,28 @@ def test_bf16_and_gradients(folder, sentences):
 
     assert next(encoder.parameters()).grad is not None
     assert torch.cosine_similarity(exact, rough).min() > 0.999
+
+
+def test_a_model_that_transformers_builds_but_cannot_run_is_an_error_of_its_folder(tmp_path):
+    """The mask of a batch does not fit into the causal mask of XLNet."""
+    import transformers
+
+    config = transformers.XLNetConfig(
+        vocab_size=40, d_model=32, n_layer=2, n_head=2, d_inner=64, attn_type="uni"
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    encoder = load_transformers_model(tmp_path)
+
+    with pytest.raises(DataError, match=f"{tmp_path}: transformers cannot run the model: output"):
+        states_of(encoder, [[5, 6, 7], [5, 6]])
+
+
+def test_a_model_without_enough_memory_is_no_error_of_its_folder(folder, monkeypatch):
+    encoder = load_transformers_model(folder)
+
+    def run(**_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(encoder.model, "forward", run)
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        states_of(encoder, [[5, 6, 7]])
