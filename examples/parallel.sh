@@ -8,6 +8,6 @@ set -eu
 corpus=$1 folder=${2%/} jobs=${JOBS:-2}
 shift 2
 # xargs adds the shard as the last word: with -I it would also replace the placeholder in the paths.
-seq -f "%.0f/$jobs" "$jobs" | xargs -P "$jobs" -n 1 \
+seq "$jobs" | sed "s|\$|/$jobs|" | xargs -P "$jobs" -n 1 \
     sentkit encode "$corpus" -o "$folder/" --resume --threads "${THREADS:-1}" "$@" --shard
 sentkit check "$folder" --shards "$jobs"

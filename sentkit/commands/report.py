@@ -152,6 +152,8 @@ def report(
         "--results": results,
         **flags_of_classifiers,
         "--format mteb": form == "mteb",
+        "--precision": precision != "auto",
+        "--device": device != "auto",
     }
     needs(flags_of_rows, {"ROW": checkpoints})
     needs({"--field": field}, {"--pairs": pairs})

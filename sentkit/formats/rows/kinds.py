@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from shlex import quote
 from typing import Any
@@ -284,15 +284,20 @@ def missing_field(row: Row, name: str, standard: str | None = None) -> DataError
 @lru_cache(64)  # of many bad rows, which mostly have the same fields
 def advice_on_missing(name: str, standard: str | None, present: tuple[str, ...]) -> str:
     """The fields that a row has, and the one with a similar name."""
-    similar = get_close_matches(name, present, 1)
     present_fields = f"this row has {quoted_names(present)}"
-    if not similar:
+    similar_fields = get_close_matches(name, present, len(present) or 1)
+    if not similar_fields:
         return present_fields
+    # Of two that are equally similar, such as "text_a" and "text_b", the first of the row.
+    similar = max(
+        (field for field in present if field in similar_fields),
+        key=lambda field: SequenceMatcher(a=field, b=name).ratio(),
+    )
     if standard is None:
-        return f'did you mean "{similar[0]}"? {present_fields}'
-    if similar[0] == standard:
+        return f'did you mean "{similar}"? {present_fields}'
+    if similar == standard:
         return f"leave out --field {quote(f'{standard}={name}')}: {present_fields}"
-    return f"did you mean --field {quote(f'{standard}={similar[0]}')}? {present_fields}"
+    return f"did you mean --field {quote(f'{standard}={similar}')}? {present_fields}"
 
 
 def quoted_names(names: Iterable[str]) -> str:

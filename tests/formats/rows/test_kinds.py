@@ -19,7 +19,7 @@ from sentkit.formats.rows.block import (
     put_fields,
     rename_fields,
 )
-from sentkit.formats.rows.kinds import TextParser, class_value, string_value
+from sentkit.formats.rows.kinds import TextParser, advice_on_missing, class_value, string_value
 from sentkit.formats.rows.rewriting import OneText, VariantRows
 from sentkit.formats.rows.rows import Inputs, parse_fields
 
@@ -334,3 +334,17 @@ def test_both_ways_to_drop_agree(line):
     assert is_plain(line, json.loads(line))
     for names in itertools.permutations(["a", "b", "c"]):
         assert drop_fields_of_plain(line, names) == drop_fields(line, names, field_spans(line))
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        (("text_a", "text_b"), "text_a"),
+        (("text_b", "text_a"), "text_b"),
+        (("label", "texts", "text_a"), "texts"),
+    ],
+)
+def test_the_advice_names_the_first_of_equally_similar_fields(fields, named):
+    advice = advice_on_missing("text", "text", fields)
+
+    assert advice.startswith(f"did you mean --field text={named}? this row has ")
