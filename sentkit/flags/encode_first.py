@@ -242,7 +242,7 @@ def command_of_label(emb: str) -> EncodeCommand | None:
 
 def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     """The command that gives the recorded vectors; None if no flags give them: a template, or a
-    prompt for each side. A recorded prompt that is empty is that of most models, and not a flag.
+    prompt for each side.
     """
     from sentkit.model.query_encoder import recorded, recorded_options, recorded_prompts
 
@@ -253,8 +253,8 @@ def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     flags = ["-m", model]
     if options.readout is not None:
         flags += ["--readout", options.readout]
-    if options.prompt:
-        flags += ["--prompt", options.prompt]
+    if options.prompt or has_default_prompt(model):
+        flags += ["--prompt", options.prompt or ""]
     if options.max_length is not None:
         flags += ["--max-length", str(options.max_length)]
     if options.dim is not None:
@@ -266,3 +266,14 @@ def command_of_record(record: Mapping[str, Any]) -> EncodeCommand | None:
     if window is not None and stride is not None and record.get("chunks") is not True:
         flags += ["--on-truncate", "window", "--window", f"{window}:{stride}"]
     return EncodeCommand(flags, options.transform)
+
+
+def has_default_prompt(model: str) -> bool:
+    """Whether a model on this machine declares a prompt for all texts."""
+    from sentkit.formats.checkpoints.folders import checkpoint_in, find_model
+
+    try:
+        folder = find_model(model, download=False)
+        return checkpoint_in(folder, model).declaration.prompt != ""
+    except SentkitError:
+        return False

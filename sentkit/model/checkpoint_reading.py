@@ -44,6 +44,8 @@ class Reading:
     options: ReadingOptions
     dropped_steps: tuple[str, ...]  # declared steps that belong to another readout
     readout_is_declared: bool  # False: no readout was given or declared; see `default_readout`
+    # messages about values for which the files of the checkpoint differ, and no option is given
+    conflicts: tuple[str, ...]
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
@@ -55,6 +57,7 @@ class Reading:
             steps = ", ".join(self.dropped_steps)
             problem = "the steps after the declared readout are not applied to another readout"
             notes.append(f"{name}: {problem}: {steps}")
+        notes += [f"{name}: {conflict}; the first is used" for conflict in self.conflicts]
         return notes
 
 
@@ -103,6 +106,11 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         dropped_steps=() if is_declared_readout else steps_without_readout(declared, options),
         options=options,
         readout_is_declared=options.readout is not None or declared.readout is not None,
+        conflicts=tuple(
+            conflict
+            for name, conflict in declared.conflicts.items()
+            if getattr(options, name, None) is None
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from sentkit.digits import in_byte_units, in_clock_time
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.model.checkpoint_model import CheckpointModel
-from support import in_jsonl, states_of
+from support import NANO, in_jsonl, states_of
 
 CLOSE = 1e-5
 WEIGHTS = "model.safetensors"
@@ -90,6 +91,20 @@ def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, mode
     alone = sentkit(*command, "--batch-tokens", 1, stdin=texts)
 
     assert np.abs(together.vectors() - alone.vectors()).max() < CLOSE
+
+
+def test_a_checkpoint_whose_files_disagree_about_the_texts_is_reported(sentkit, tmp_path):
+    """The file that sentkit reads is named, and nothing if a flag decides."""
+    model = tmp_path / "edited"
+    shutil.copytree(NANO, model)
+    path = model / "sentence_bert_config.json"
+    path.write_text(path.read_text().replace("512", "8"))
+    first = sentkit("encode", "-m", model, stdin=b"a cat")
+    second = sentkit("encode", "-m", model, "--max-length", "512", stdin=b"a cat")
+
+    expected = '"max_length" is 512 in sentkit.json, and 8 in sentence_bert_config.json'
+    assert first.told == [f"sentkit encode: warning: {model}: {expected}; the first is used"]
+    assert (second.told, second.out) == ([], first.out)
 
 
 def test_bf16_stays_near_fp32(sentkit, sts):

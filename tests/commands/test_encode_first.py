@@ -1,11 +1,12 @@
 """Rows without vectors, or of another space: the advice is a command line that works."""
 
+import json
 import shlex
 import shutil
 
 import pytest
 
-from support import PAIRS, in_jsonl
+from support import NANO, PAIRS, in_jsonl
 
 NOTES = "a dog\na cat\nthe sea\nships sail\n"
 TITLES = [{"title": "a dog", "label": "x"}, {"title": "a cat", "label": "y"}] * 30
@@ -244,6 +245,26 @@ def test_a_transform_on_the_line_has_no_texts(sentkit, run_line):
         ],
     )
     assert run_line(expected, "").code == 0
+
+
+def test_the_encoding_command_of_a_file_without_a_prompt_turns_off_that_of_the_model(
+    sentkit, files, run_line, tmp_path
+):
+    model = tmp_path / "prompting"
+    shutil.copytree(NANO, model)
+    prompts = {"prompts": {"note": "note: "}, "default_prompt_name": "note"}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    (model / "sentkit.json").unlink()  # it would have priority
+    plain = ("--prompt", "", "-m", model, "-q", "-o", "plain.safetensors")
+    assert sentkit("encode", "notes.txt", *plain).code == 0
+    refused = sentkit(
+        "duplicates", "more.txt", "--threshold", 0.99, "--against", "plain.safetensors"
+    )
+    [advice] = [line for line in refused.told if "encode the texts first: " in line]
+    line = advice.partition("encode the texts first: ")[2]
+
+    assert f"-m {model} --readout mean --prompt '' " in line
+    assert [pair["row_b"] for pair in run_line(line, b"").rows] == [1, 2, 3, 4]
 
 
 def test_the_encoding_command_has_the_recorded_prompt(sentkit, files, run_line):

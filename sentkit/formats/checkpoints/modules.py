@@ -5,6 +5,7 @@ An unknown module is an error that names it, because an incomplete pipeline sile
 vectors. modules.json cannot express all readouts, so sentkit.json overrides it.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,8 @@ class StoredDeclaration:
     # folder of the layer that the readout `conv` applies to the tokens
     convolution: Path | None = None
     similarity: object = None  # the metric for sentence-transformers, as the file has it
+    # values that sentkit.json and the files of the modules declare differently -> a message
+    conflicts: Mapping[str, str] = field(default_factory=dict)
     is_static: bool = False  # a table of vectors without a transformer
 
 
@@ -464,7 +467,38 @@ def read_sentkit_json(
     fields["step_names"] = tuple(steps)
     fields["pooler"] = _pooler(values.get("pooler", {}), path)
     fields.setdefault("dim", None)  # without it, all numbers are kept
-    return replace(declared, source="sentkit.json", **fields)
+    declared_here = replace(declared, source="sentkit.json", **fields)
+    if not declared.source:  # there are no modules
+        return declared_here
+    return replace(declared_here, conflicts=conflicts_of(declared_here, declared))
+
+
+# Values that both declare in the same form -> the file of the modules. The readout and the steps
+# can have several forms: a pooler of sentkit.json is a Dense layer of sentence-transformers.
+DECLARED_TWICE = {
+    "prompt": PROMPTS,
+    "dim": PROMPTS,
+    "max_length": "sentence_bert_config.json",
+    "lowercase": "sentence_bert_config.json",
+    "prompt_is_read": "1_Pooling/config.json",
+}
+
+
+def conflicts_of(declared: StoredDeclaration, of_modules: StoredDeclaration) -> dict[str, str]:
+    """The values that somebody changed in one of the two files, with a message for each.
+
+    sentence-transformers reads those of the modules, so its vectors differ from those of sentkit.
+    """
+    conflicts = dict[str, str]()
+    for name, file_name in DECLARED_TWICE.items():
+        used = getattr(declared, name)
+        other = getattr(of_modules, name)
+        if used == other or (name == "max_length" and other is None):
+            continue
+        here = f"{json.dumps(used, ensure_ascii=False):.60}"
+        there = f"{json.dumps(other, ensure_ascii=False):.60}"
+        conflicts[name] = f'"{name}" is {here} in sentkit.json, and {there} in {file_name}'
+    return conflicts
 
 
 def _pooler(values: object, path: Path) -> Pooler:

@@ -214,6 +214,22 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     assert (lineage.source, lineage.step_names) == ("modules.json", ("normalise",))
 
 
+def test_values_that_sentkit_json_and_the_modules_declare_differently_are_conflicts(tmp_path):
+    """A length that the modules do not state is none."""
+    files = {
+        "1_Pooling__config": {"include_prompt": False},
+        "config_sentence_transformers": {"prompts": {"q": "query: "}, "default_prompt_name": "q"},
+        "sentkit": {"readout": "mean", "prompt": "", "max_length": 32, "lowercase": True},
+    }
+    folder = folder_of(tmp_path, pipeline("Pooling"), **files)
+    conflicts = read_checkpoint(str(folder)).declaration.conflicts
+
+    assert list(conflicts) == ["prompt", "lowercase"]
+    assert conflicts["prompt"] == (
+        '"prompt" is "" in sentkit.json, and "query: " in config_sentence_transformers.json'
+    )
+
+
 def test_sentkit_json_can_declare_averaged_layers(tmp_path):
     readout = own(tmp_path, readout="L1+L3:mean").readout
 
