@@ -19,6 +19,7 @@ from sentkit.escaping import (
     MINUS,
     escape,
     label_cells,
+    look_alike,
     short_head,
     shortened,
     terminal_width,
@@ -463,7 +464,7 @@ def print_table(
     Columns in `labels` are shortened so that different cells stay different. Columns in
     `optional` are omitted, in this order, if the terminal is too narrow.
     """
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import cell_len
     from rich.console import Console as Terminal
     from rich.table import Table
     from rich.text import Text
@@ -478,30 +479,32 @@ def print_table(
     if sum(lengths) + GAP * (len(lengths) - 1) > terminal.width:
         for i, head in enumerate(heads):
             if head.startswith(MINUS):  # the name of a file, which can be longer than all numbers
-                lengths[i] = max(min(lengths[i], LEGIBLE), *(cell_len(row[i]) for row in cells))
+                cell_lengths = [cell_len(row[i]) for row in cells]
+                lengths[i] = max([min(lengths[i], LEGIBLE), *cell_lengths])
     is_name = [column in texts or column in labels for column in columns]
-    order = [columns.index(name) for name in optional if name in columns]
-    widths = widths_of(lengths, is_name, order, terminal.width)
+    optional_indices = [columns.index(name) for name in optional if name in columns]
+    width_of_column = widths_of(lengths, is_name, optional_indices, terminal.width)
 
     # Texts that would look the same are cut in the middle.
-    distinct_texts = {row[i] for row in cells for i in widths if columns[i] in texts}
-    narrowest = min((widths[i] for i in widths if columns[i] in texts), default=0)
-    begins = {set_cell_size(text, narrowest - 1) for text in distinct_texts if narrowest}
-    begin_alike = not wrap and len(begins) < len(distinct_texts)
+    text_columns = [i for i in width_of_column if columns[i] in texts]
+    begin_alike = False
+    if text_columns and not wrap:
+        distinct_texts = {row[i] for row in cells for i in text_columns}
+        begin_alike = look_alike(distinct_texts, min(width_of_column[i] for i in text_columns))
 
-    # The columns that have room; `widths` has no others.
+    # The columns that have room; `width_of_column` has no others.
     table = Table(box=None, pad_edge=False, header_style="bold")
     look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
     shown_columns = list[Sequence[str]]()
-    for i, width in widths.items():
+    label_columns = [columns.index(name) for name in labels if name in columns]
+    names_in_rows = {row[i] for row in cells for i in label_columns}
+    for i, width in width_of_column.items():
         justify: Literal["left", "right"] = "right"
         if is_name[i]:
             justify = "left"
         head = heads[i]
         if head.startswith(MINUS) and cell_len(head) > width:
-            head = short_head(
-                head, width, {row[columns.index(name)] for row in cells for name in labels}
-            )
+            head = short_head(head, width, names_in_rows)
         table.add_column(Text(head), justify=justify, width=width, **look)
         column_cells = [row[i] for row in cells]
         if columns[i] in labels:
@@ -511,7 +514,9 @@ def print_table(
         shown_columns.append(column_cells)
     for row in zip(*shown_columns, strict=True):
         table.add_row(*map(Text, row))
-    terminal.width = max(terminal.width, sum(widths.values()) + GAP * len(widths))
+    # So that rich does not shrink them again.
+    table_width = sum(width_of_column.values()) + GAP * len(width_of_column)
+    terminal.width = max(terminal.width, table_width)
     terminal.print(table)
 
 

@@ -112,6 +112,14 @@ def shortened(text: str, width: int) -> str:
     return f"{begin}…{reversed_end[::-1]}"
 
 
+def look_alike(texts: Collection[str], width: int) -> bool:
+    """Whether some of these different texts are the same when they are cut to this width."""
+    from rich.cells import set_cell_size
+
+    begins = {set_cell_size(text, width - 1) for text in texts}  # an ellipsis follows
+    return len(begins) < len(texts)
+
+
 def label_cells(cells: Sequence[str], width: int) -> list[str]:
     """The cells of a column of names in at most `width` columns; cells that differ still differ."""
     long_cells = {cell for cell in cells if columns_of(cell) > width}

@@ -5,7 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from sentkit.escaping import columns_of, label_cells, labels_of, shortened
+from sentkit.console import print_table
+from sentkit.escaping import MINUS, columns_of, label_cells, labels_of, shortened
 from sentkit.reports.tables import Line, Table, text_lines
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
@@ -229,6 +230,14 @@ def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, 
         jsonl(*({"text": t, "embedding": [1, n]} for n, t in enumerate(wide)))
     )
     assert len(on_terminal("score", "t.jsonl")) == 2
+
+
+def test_a_table_without_rows_has_its_heads(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(["file", f"{MINUS}{LONG}{LONG}"], [], labels=["file"])
+    [heads] = capsys.readouterr().out.splitlines()
+
+    assert heads.split()[0] == "file"
 
 
 def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny):
