@@ -103,70 +103,74 @@ MPI_VARIABLES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The number of this process among the `count` processes of a launcher."""
+
+    index: int
+    count: int
+    local: int | None = None  # the number of the process on its machine
+
+
 def shard_of_launchers(environment: Mapping[str, str]) -> Shard:
     """The shard of this process: of the tasks of a Slurm array, of srun or mpirun in each of them,
     and of torchrun in each of their processes.
     """
-
-    def number(name: str) -> int | None:
-        value = environment.get(name)
-        if value is not None and not value.isdecimal():
-            raise UsageError(f'--shard auto: {name} is "{value}", expected a number')
-        return None if value is None else int(value)
-
-    index = 0
-    count = 1
-    local = None  # the number of the process on its machine
-    array_task = number("SLURM_ARRAY_TASK_ID")
-    array_tasks = number("SLURM_ARRAY_TASK_COUNT")
-    in_array = array_task is not None and bool(array_tasks)
-    if array_task is not None and array_tasks:
-        index = index_in_array(
-            array_task,
-            array_tasks,
-            first=number("SLURM_ARRAY_TASK_MIN") or 0,
-            step=number("SLURM_ARRAY_TASK_STEP") or 1,
-            last=number("SLURM_ARRAY_TASK_MAX"),
-        )
-        count = array_tasks
-
-    # SLURM_NTASKS is also set in a batch script that runs once, SLURM_STEP_NUM_TASKS only in tasks
-    # of srun.
-    step_task = number("SLURM_PROCID")
-    step_tasks = number("SLURM_STEP_NUM_TASKS")
-    local_task = number("SLURM_LOCALID")
+    array = ranks_of_array(environment)
+    srun = ranks_of_srun(environment)
+    tasks_of_srun = number_of(environment, "SLURM_STEP_NUM_TASKS") or 0
     # In an allocation, mpirun starts one task of srun on each node, which starts all ranks there.
     # With no more ranks than tasks, srun has set the variables of MPI, or they are those of an
     # mpirun around it.
-    tasks_of_srun = step_tasks or 0
-    for rank_name, size_name, local_name in MPI_VARIABLES:
-        ranks = number(size_name) or 0
-        if rank_name in environment and ranks > tasks_of_srun:
-            step_task = number(rank_name)
-            step_tasks = ranks
-            local_names = (local_name, "PMI_LOCAL_RANK", "SLURM_LOCALID")
-            local_task = next((number(name) for name in local_names if name in environment), None)
-            break
-    in_step = step_task is not None and bool(step_tasks)
-    rank = number("RANK")
-    world = number("WORLD_SIZE")
-    in_world = rank is not None and bool(world)
+    step = ranks_of_mpi(environment, more_than=tasks_of_srun) or srun
+    world = ranks_of_torchrun(environment)
+    nodes_of_world = number_of(environment, "GROUP_WORLD_SIZE")
+    if array is None and step is None and world is None:
+        advice = "outside of Slurm, MPI and torchrun, name the shard: --shard 3/8"
+        raise UsageError("--shard auto: no Slurm array, srun, mpirun or torchrun", advice=advice)
 
     # The ranks of torchrun count the processes of all tasks of srun if it runs in each of them as
     # one node of the same world, or if RANK is the number of the task.
-    nodes_of_world = number("GROUP_WORLD_SIZE") or world
-    if step_task is not None and step_tasks and not (in_world and nodes_of_world == step_tasks):
-        index = index * step_tasks + step_task
-        count *= step_tasks
-        local = local_task
-    if rank is not None and world:
-        index = index * world + rank
-        count *= world
-        local = number("LOCAL_RANK")
-    if not (in_array or in_step or in_world):
-        advice = "outside of Slurm, MPI and torchrun, name the shard: --shard 3/8"
-        raise UsageError("--shard auto: no Slurm array, srun, mpirun or torchrun", advice=advice)
+    if step is not None and world is not None:
+        world_spans_tasks = (nodes_of_world or world.count) == step.count
+        if world_spans_tasks:
+            step = None
+
+    # Each launcher starts its processes in each process of the one before.
+    index = 0
+    count = 1
+    local = None
+    for ranks in (array, step, world):
+        if ranks is not None:
+            index = index * ranks.count + ranks.index
+            count *= ranks.count
+            local = ranks.local
     return Shard(index + 1, count, local)
+
+
+def number_of(environment: Mapping[str, str], name: str) -> int | None:
+    """The number in a variable of a launcher; None if it is not set."""
+    value = environment.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal():
+        raise UsageError(f'--shard auto: {name} is "{value}", expected a number')
+    return int(value)
+
+
+def ranks_of_array(environment: Mapping[str, str]) -> Ranks | None:
+    task = number_of(environment, "SLURM_ARRAY_TASK_ID")
+    tasks = number_of(environment, "SLURM_ARRAY_TASK_COUNT")
+    if task is None or not tasks:
+        return None
+    index = index_in_array(
+        task,
+        tasks,
+        first=number_of(environment, "SLURM_ARRAY_TASK_MIN") or 0,
+        step=number_of(environment, "SLURM_ARRAY_TASK_STEP") or 1,
+        last=number_of(environment, "SLURM_ARRAY_TASK_MAX"),
+    )
+    return Ranks(index, tasks)
 
 
 def index_in_array(task: int, tasks: int, *, first: int, step: int, last: int | None) -> int:
@@ -176,6 +180,39 @@ def index_in_array(task: int, tasks: int, *, first: int, step: int, last: int | 
         advice = "use --shard $SLURM_ARRAY_TASK_ID/N with the N of the whole array"
         raise UsageError("--shard auto: the indices of the Slurm array have gaps", advice=advice)
     return index
+
+
+def ranks_of_srun(environment: Mapping[str, str]) -> Ranks | None:
+    # SLURM_NTASKS is also set in a batch script that runs once, SLURM_STEP_NUM_TASKS only in tasks
+    # of srun.
+    task = number_of(environment, "SLURM_PROCID")
+    tasks = number_of(environment, "SLURM_STEP_NUM_TASKS")
+    local = number_of(environment, "SLURM_LOCALID")
+    if task is None or not tasks:
+        return None
+    return Ranks(task, tasks, local)
+
+
+def ranks_of_mpi(environment: Mapping[str, str], *, more_than: int) -> Ranks | None:
+    """The ranks of an mpirun with more of them than this number."""
+    for rank_name, size_name, local_name in MPI_VARIABLES:
+        size = number_of(environment, size_name) or 0
+        if size <= more_than:
+            continue
+        rank = number_of(environment, rank_name)
+        if rank is not None:
+            local_names = (local_name, "PMI_LOCAL_RANK", "SLURM_LOCALID")
+            name_in_use = next((name for name in local_names if name in environment), local_name)
+            return Ranks(rank, size, number_of(environment, name_in_use))
+    return None
+
+
+def ranks_of_torchrun(environment: Mapping[str, str]) -> Ranks | None:
+    rank = number_of(environment, "RANK")
+    world = number_of(environment, "WORLD_SIZE")
+    if rank is None or not world:
+        return None
+    return Ranks(rank, world, number_of(environment, "LOCAL_RANK"))
 
 
 def classifier_head(text: str) -> tuple[str, int]:
