@@ -57,6 +57,11 @@ class ReadCounter:
         self._finished_files = 0
         self._position: Callable[[], int] = lambda: 0  # in the current file
 
+    @classmethod
+    def accepting_no_rows(cls) -> "ReadCounter":
+        """A counter without paths, of which none is the last one: inputs can have no rows."""
+        return cls(())
+
     @contextmanager
     def file(self, raw: BinaryIO) -> Iterator[None]:
         """Count the bytes of a file, as they are compressed, while the block reads it."""

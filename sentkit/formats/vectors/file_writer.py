@@ -75,7 +75,7 @@ class VectorFileWriter:
         self.metadata = {
             "sentkit": orjson.dumps({**spec, "vectors": list(names), **stored}).decode()
         }
-        self.block_record = block_record  # the caller can replace it by a shorter one
+        self.block_record = block_record
         if block_record is not None:
             self.metadata["block"] = orjson.dumps(block_record).decode()
         self.metadata["digest"] = NO_DIGEST
@@ -100,6 +100,10 @@ class VectorFileWriter:
         self.offsets.write(ends.astype("<i8").tobytes())
         self.row_bytes = int(ends[-1])
         self.count += len(lines)
+
+    def set_block_record(self, record: Mapping[str, Any]) -> None:
+        """Replace the record of the block, by one that is not longer."""
+        self.block_record = record  # `finish` writes it
 
     def _write_data(self, data: bytes | memoryview) -> None:
         self.file.write(data)

@@ -116,6 +116,6 @@ def inputs_of(run: FolderRun, number: int, path: str) -> Inputs:
         [path],
         format=format,
         rejects=Rejects(skip=True),
-        counter=ReadCounter(()),  # a block can have no rows
+        counter=ReadCounter.accepting_no_rows(),  # a block can have no rows
         quoting=None if quoting == "by format" else quoting,
     )

@@ -156,21 +156,23 @@ class FolderRun(Grid):
         input_number, start = input_and_start(name)
         block = self.block(input_number, start)
         try:
-            record = orjson.loads(header.metadata["block"])
+            block_record = orjson.loads(header.metadata["block"])
             rows = header.entries["embeddings"].shape[0]
             # The writer omits "store" if it is float32.
             metadata = {"store": "float32", **orjson.loads(header.metadata["sentkit"])}
         except (KeyError, IndexError, TypeError, orjson.JSONDecodeError) as error:
             raise DataError("this file is not a block of a vector folder", source=path) from error
-        check_fields(record, BLOCK, path, "block")
+        check_fields(block_record, BLOCK, path, "block")
 
         # Both must agree. The last block of a stream can be shorter than its name allows.
-        if self.length(block.input_number) is None and record["last"]:
-            end_fits = block.start <= record["stop"] <= block.stop
+        if self.length(block.input_number) is None and block_record["last"]:
+            end_fits = block.start <= block_record["stop"] <= block.stop
         else:
-            end_fits = (record["stop"], record["last"]) == (block.stop, block.is_last)
-        start_fits = (record["input"], record["start"]) == (block.input_number, block.start)
-        if not start_fits or not end_fits or record["rows"] != rows:
+            recorded_end = (block_record["stop"], block_record["last"])
+            end_fits = recorded_end == (block.stop, block.is_last)
+        recorded_start = (block_record["input"], block_record["start"])
+        start_fits = recorded_start == (block.input_number, block.start)
+        if not start_fits or not end_fits or block_record["rows"] != rows:
             problem = (
                 f"this file is not the block {name}: it was copied, renamed or made with "
                 f"other inputs"
@@ -182,7 +184,7 @@ class FolderRun(Grid):
             if metadata.get(key) != value:
                 problem = f'its "{key}" is {shown(metadata.get(key))}, run.json has {shown(value)}'
                 raise DataError(problem, source=path)
-        return record
+        return block_record
 
     @contextmanager
     def advice_on_blocks(self) -> Iterator[None]:
@@ -380,8 +382,8 @@ BLOCK: Mapping[str, Any] = {
     "last": FLAG,
     "source": str,  # digest of the bytes or rows that were read
 }
-# the widest values
-EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {
+# A record that is as long as any other, so that the header has room for all.
+WIDEST_RECORD = dict.fromkeys(BLOCK, 10**18) | {
     "last": False,
     "source": "0" * 64,
 }

@@ -52,14 +52,14 @@ class Block:
     format: str  # of an input with positions: parquet, or a key of LINES for a byte range
     path: str = ""
     rows: RowBlock | None = None  # of a stream, which has no positions
-    source: str = ""  # digest of what was read, after the last row
+    source_digest: str = ""  # of what was read, after the last row
 
     @property
     def name(self) -> str:
         return f"{self.input_number:05d}-{self.start:012d}{SUFFIX}"
 
     def raw_blocks(self) -> Iterator[RowBlock]:
-        """The rows before parsing. After the last one, `source` is the digest."""
+        """The rows before parsing. `source_digest` is known after the last one."""
         if self.rows is not None:
             yield self.rows.between(0, len(self.rows))  # a reader marks its bad rows
             return
@@ -76,7 +76,7 @@ class Block:
                 for rows in table.blocks(self.start, self.stop):
                     hashed.update(bytes_of_rows(rows.raws))
                     yield rows
-        self.source = hashed.hexdigest()
+        self.source_digest = hashed.hexdigest()
 
     def parsed(self, inputs: Inputs, parse: TextsOfRow) -> Iterator[RowBlock]:
         """The rows with their texts. Bad rows go to the rejects of `inputs`."""
@@ -87,7 +87,7 @@ class Block:
         """The digest of the bytes or rows, which are read if they were not. Bad rows are not
         reported.
         """
-        if not self.source:
+        if not self.source_digest:
             hashed = sha256()
             if self.format in LINES:
                 with open_file(self.path) as file:
@@ -98,8 +98,8 @@ class Block:
                 with open_parquet(self.path) as table:
                     for rows in table.blocks(self.start, self.stop):
                         hashed.update(bytes_of_rows(rows.raws))
-            self.source = hashed.hexdigest()
-        return self.source
+            self.source_digest = hashed.hexdigest()
+        return self.source_digest
 
 
 def first_line_in(file: BinaryIO, start: int, stop: int) -> int:
@@ -244,7 +244,7 @@ class Grid:
         block.stop = start + len(rows)
         block.is_last = last
         block.rows = rows
-        block.source = sha256(bytes_of_rows(lines)).hexdigest()
+        block.source_digest = sha256(bytes_of_rows(lines)).hexdigest()
         return block
 
 

@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
-from sentkit.formats.vectors.folders import EMPTY_RECORD, FolderRun, create_folder, with_setting
+from sentkit.formats.vectors.folders import WIDEST_RECORD, FolderRun, create_folder, with_setting
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
@@ -91,22 +91,25 @@ class BlockWriter:
         }
 
         # The folder, whose recorded settings this process then uses.
-        self.is_new = not exists(path)
-        self.folder, created = create_folder(path, settings, defaults, existing)
+        self.folder_is_new = not exists(path)
+        self.folder, created_run_json = create_folder(path, settings, defaults, existing)
         self.keeps_blocks = resume  # that exist; otherwise they are an error
-        if not (created or resume or in_shard):
+        is_alone = in_shard is None  # with --shard, other processes write to the folder, too
+        if is_alone and not (created_run_json or resume):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
         if inputs.rejects.skip and self.folder.settings["on_error"] == "fail":
             # Its blocks have no bad rows. Those that follow can have some.
             self.folder = with_setting(self.folder, "on_error", "skip")
-        # With --shard, other processes write to the folder, too.
-        self.can_undo = created and in_shard is None
+        self.can_undo = created_run_json and is_alone
         self.in_shard = in_shard or (lambda index: True)
-        vector_output = replace(encoding.vector_output, store=self.folder.store)
         self.encoding = replace(
-            encoding, batch_tokens=self.folder.settings["batch_tokens"], vector_output=vector_output
+            encoding,
+            batch_tokens=self.folder.settings["batch_tokens"],
+            vector_output=replace(encoding.vector_output, store=self.folder.store),
         )
-        self.inputs = replace(inputs, counter=ReadCounter(()))  # a shard can have no rows
+        self.inputs = replace(
+            inputs, counter=ReadCounter.accepting_no_rows()
+        )  # a shard can have no rows
 
         # The blocks that exist, by name. What killed processes left is removed.
         self.existing, leftovers = self.folder.existing()
@@ -115,11 +118,11 @@ class BlockWriter:
 
         # A killed process may have written the bad rows of a block, but not the block.
         self.earlier_rejects = set[bytes]()
-        if not created:
+        if not created_run_json:
             self.earlier_rejects = inputs.rejects.written_lines()
 
         # The state of the work.
-        self.parser = copy(encoding.parser)  # of all blocks, which have rows of one kind
+        self.parser = copy(self.encoding.parser)  # of all blocks, which have rows of one kind
         self.stats = EncodeStats()
         self.first_row_is_bad = False  # perhaps in a block of another shard
         self.first_existing: VectorFile | None = None  # a block, to compare the others with
@@ -130,8 +133,8 @@ class BlockWriter:
         self.complete = 0  # that existed
         # The blocks of --reuse that fit, by what identifies the block and by its digest.
         self.stored_blocks: BlockFiles = {}
-        if encoding.reusable is not None:
-            self.stored_blocks = encoding.reusable.blocks(self.folder)
+        if self.encoding.reusable is not None:
+            self.stored_blocks = self.encoding.reusable.blocks(self.folder)
 
     @cached_property
     def count(self) -> int | None:
@@ -206,7 +209,7 @@ class BlockWriter:
         if remaining_names:
             return
         Path(self.folder.source).unlink(missing_ok=True)
-        if self.is_new:
+        if self.folder_is_new:
             with suppress(OSError):  # it has other files
                 Path(os.path.realpath(self.folder.path)).rmdir()
 
@@ -316,20 +319,21 @@ class BlockWriter:
         self.copied += 1
 
     def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
-        # A new file, with what the folder records of the encoder and an empty record of the block.
+        # A new file, with what the folder records of the encoder and the widest record of a block.
         stats = EncodeStats()
         block = new.block
         names = new.parser.vector_names
-        [spec] = self.encoding.metadata_of_files(new.parser)
-        spec |= self.folder.settings["encoder"]  # with the loss of int8 of the first process
+        [metadata_of_file] = self.encoding.metadata_of_files(new.parser)
+        # The loss of int8 is the one that the first process has measured.
+        metadata = {**metadata_of_file, **self.folder.settings["encoder"]}
         opened = create_vector_file(
             path,
-            spec,
+            metadata,
             names,
             width=self.encoding.encoder.width,
             kind=self.folder.store,
             force=True,
-            block_record=EMPTY_RECORD,
+            block_record=WIDEST_RECORD,
         )
         with published_together():
             with opened as writer:
@@ -337,16 +341,19 @@ class BlockWriter:
                 for group in groups:
                     self.encoding.write(group, [sink], names, new.rejects, stats, report)
                 # The record, which is known after the last row.
-                writer.block_record = {
-                    "input": block.input_number,
-                    "start": block.start,
-                    "stop": block.stop,
-                    "rows": writer.count,
-                    "truncated": stats.truncated,
-                    "skipped": new.rejects.count,
-                    "last": block.is_last,
-                    "source": block.source,
-                }
+                assert block.source_digest, "it is known after the last row"
+                writer.set_block_record(
+                    {
+                        "input": block.input_number,
+                        "start": block.start,
+                        "stop": block.stop,
+                        "rows": writer.count,
+                        "truncated": stats.truncated,
+                        "skipped": new.rejects.count,
+                        "last": block.is_last,
+                        "source": block.source_digest,
+                    }
+                )
             # Before the block appears: --resume does not read the rows of a complete block again.
             self.inputs.rejects.add_all(new.rejects, self.earlier_rejects)
         self.new_names.add(block.name)

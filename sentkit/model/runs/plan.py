@@ -43,7 +43,8 @@ class ReadCounts:
 
     planned_blocks: int = 0
     other_blocks: int = 0  # that are not to be written
-    sampled_from: int = 0  # rows after the first ones, of which some are tokenized
+    rows_after_first: int = 0  # rows after the first ones, of which some are tokenized
+    sampled_rows: int = 0  # these
 
 
 def plan_of(
@@ -59,29 +60,32 @@ def plan_of(
     """
     counts = ReadCounts()
     rows = rows_to_plan(rows_of_blocks, counts)
-    every = 1 if encoding.tokenizer.needs_all_texts else EVERY
+    # The vectors of word sets are as wide as the vocabulary, which is that of all texts. So all are
+    # tokenized, and their bytes and memory are not estimated.
+    is_word_set = encoding.tokenizer.needs_all_texts
+    every = 1 if is_word_set else EVERY
 
     # The first rows exactly, and the others by a sample.
     first_rows: list[RowBlock] = []
-    unread = EXACT
-    after_first = empty_block()  # rows of the last block of the first rows
-    while unread:
+    rows_left = EXACT
+    rest_of_block = empty_block()  # rows of the last block after the first rows
+    while rows_left:
         block = next(rows, None)
         if block is None:
             break
-        first_rows.append(block.take(slice(0, unread)))
-        after_first = block.take(slice(unread, None))
-        unread -= len(first_rows[-1])
+        first_rows.append(block.take(slice(0, rows_left)))
+        rest_of_block = block.take(slice(rows_left, None))
+        rows_left -= len(first_rows[-1])
     plan, groups = count_and_sample(first_rows, encoding, rejects, report)
     exact_rows = plan.rows
-    sample = one_of(chain([after_first], rows), every, counts)
+    sample = one_of(chain([rest_of_block], rows), every, counts)
     plan_of_others, groups_of_others = count_and_sample(sample, encoding, rejects, report)
-    plan_of_others.scale(counts.sampled_from / max(1, plan_of_others.rows))
-    plan_of_others.rows = counts.sampled_from
+    plan_of_others.scale(counts.rows_after_first / max(1, plan_of_others.rows))
+    plan_of_others.rows = counts.rows_after_first  # these are counted, all else is an estimate
     plan.join(plan_of_others)
 
     record: dict[str, Any] = {"rows": plan.rows, "texts": plan.texts}
-    if encoding.tokenizer.unit == CharacterTokenizer.unit:  # a server has the tokens
+    if encoding.tokenizer.unit == CharacterTokenizer.unit:  # a server counts the tokens itself
         record["characters"] = plan.tokens
     else:
         record["tokens"] = plan.tokens
@@ -90,16 +94,16 @@ def plan_of(
     if plan.windows:
         record["split_rows"] = plan.split
         record["windows"] = plan.windows
-    if counts.sampled_from and every > 1:
-        record["sampled_rows"] = exact_rows + -(-counts.sampled_from // every)
+    if counts.rows_after_first and every > 1:
+        record["sampled_rows"] = exact_rows + counts.sampled_rows
     if encoding.reusable is not None:
         record["reused"] = plan.reused
         record["encoded"] = plan.rows - plan.reused
-        if not counts.sampled_from:
-            encoding.reusable.count_unneeded()
+        if not counts.rows_after_first:
+            encoding.reusable.count_unneeded()  # otherwise null, because not all texts were read
         record["no_longer_needed"] = encoding.reusable.unneeded
     all_groups = groups + groups_of_others
-    if all_groups and not encoding.tokenizer.needs_all_texts:
+    if all_groups and not is_word_set:
         record |= estimates(plan, all_groups, encoding, path)
     record["blocks"] = counts.planned_blocks
     record["all_blocks"] = counts.planned_blocks + counts.other_blocks
@@ -121,8 +125,9 @@ def rows_to_plan(
 def one_of(blocks: Iterable[RowBlock], every: int, counts: ReadCounts) -> Iterator[RowBlock]:
     """Yield the first of each `every` rows, and count all of them."""
     for block in blocks:
-        indices = range(-counts.sampled_from % every, len(block), every)
-        counts.sampled_from += len(block)
+        indices = range(-counts.rows_after_first % every, len(block), every)
+        counts.rows_after_first += len(block)
+        counts.sampled_rows += len(indices)
         if indices:
             yield block.take(indices)
 

@@ -89,7 +89,9 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
             diverged += perform_group(group, inputs, later_runs)
             # The first group has reported the bad rows.
             inputs = replace(
-                inputs, rejects=Rejects(skip=inputs.rejects.skip), counter=ReadCounter(())
+                inputs,
+                rejects=Rejects(skip=inputs.rejects.skip),
+                counter=ReadCounter.accepting_no_rows(),
             )
         return Outcome(processes.is_first, diverged)
 

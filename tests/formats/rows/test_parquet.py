@@ -253,7 +253,9 @@ def test_the_line_of_a_record_does_not_depend_on_other_records(written, lists):
         path = written({"x": column})
         return {
             row.number: row.line
-            for row in rows_of(path, rejects=Rejects(skip=True), counter=ReadCounter(()))
+            for row in rows_of(
+                path, rejects=Rejects(skip=True), counter=ReadCounter.accepting_no_rows()
+            )
         }
 
     alone = [lines([record]) for record in lists]
