@@ -34,8 +34,9 @@ from sentkit.model.transformer.architecture import (
     UnsupportedArchitecture,
     architecture_of,
     canonical_names,
+    has_pooler,
     stored_tensors,
-    wanted_shapes,
+    tensor_shapes,
 )
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Step
@@ -71,22 +72,21 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
         shapes[name] = entry.shape
         if entry.dtype not in FLOATS:
             return None
-    if shapes != wanted_shapes(architecture, stored_names):
+    if shapes != tensor_shapes(architecture, pooler=has_pooler(stored_names)):
         return None
 
     # Their numbers, mapped into memory.
     contents = {path: np.memmap(path, np.uint8, "r") for path in files}
-    return {
-        name: as_float32(contents, *entries[stored_name])
-        for name, stored_name in stored_names.items()
-    }
+    arrays: dict[str, Float32] = {}
+    for name, stored_name in stored_names.items():
+        path, entry = entries[stored_name]
+        arrays[name] = as_float32(contents[path], entry)
+    return arrays
 
 
-def as_float32(
-    contents: dict[Path, "np.memmap[tuple[int], np.dtype[np.uint8]]"], path: Path, entry: Entry
-) -> Float32:
+def as_float32(content: "np.memmap[tuple[int], np.dtype[np.uint8]]", entry: Entry) -> Float32:
     """Return a tensor of a file: a view of the file if it has this type."""
-    raw = np.asarray(contents[path][entry.start : entry.end])
+    raw = np.asarray(content[entry.start : entry.end])
     stored = raw.view(FLOATS[entry.dtype]).reshape(entry.shape)
     if entry.dtype == "BF16":  # the upper half of a float32
         return (stored.astype(np.uint32) << 16).view(np.float32)

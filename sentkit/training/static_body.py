@@ -45,11 +45,11 @@ class TokenTable(nn.Module):
         *,
         deepest: int | None = None,
         disturb: Disturb | None = None,
-        only: Tensor | None = None,
+        rows_of_last: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """Yield X(0), (n, d)."""
         assert disturb is None, "no method for static models changes X(0)"
-        assert only is None, "no readout of X(0) reads single rows"
+        assert rows_of_last is None, "no readout of X(0) reads single rows"
         rows = packed.ids
         if self.row_of_token is not None:
             rows = self.get_buffer("row_of_token")[packed.ids]

@@ -234,19 +234,20 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
     5.
     """
     family = architecture.family_traits
+    # One dropout serves the embeddings and the blocks.
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
-    types, window = family.blocks(config, architecture.depth, source)
+    types, window_distance = family.attention_types_and_window(config, architecture.depth, source)
     are_supported = isinstance(types, list) and all(
         block_type in (FULL, SLIDING) for block_type in types
     )
     if not are_supported or len(types) != architecture.depth:
         raise UnsupportedArchitecture('"layer_types"')
-    if architecture.head_size % 2 or (SLIDING in types and window < 1):
+    if architecture.head_size % 2 or (SLIDING in types and window_distance < 1):
         raise UnsupportedArchitecture("heads of odd size, or windows of one token")
     bases = bases_of(family, config)
-    causal = family.decoder and config.get("is_causal", True)
-    if not isinstance(causal, bool) or (family.decoder and SLIDING in types and not causal):
+    is_causal: Any = family.decoder and config.get("is_causal", True)
+    if not isinstance(is_causal, bool) or (family.decoder and SLIDING in types and not is_causal):
         raise UnsupportedArchitecture('"is_causal"')
 
     # Settings of the heads.
@@ -258,9 +259,11 @@ def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: s
         raise UnsupportedArchitecture('"classifier_pooling" or "classifier_bias"')
     return replace(
         architecture,
-        attention_windows=tuple(window if block_type == SLIDING else 0 for block_type in types),
+        attention_windows=tuple(
+            window_distance if block_type == SLIDING else 0 for block_type in types
+        ),
         rotary_bases=tuple(bases[block_type] for block_type in types),
-        causal=causal,
+        causal=is_causal,
         head_bias=head_bias,
         pooling=pooling,
     )
@@ -399,9 +402,9 @@ def tensor_shapes(
     )
 
 
-def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes by name of the encoder, and of its pooler if the names contain one."""
-    return tensor_shapes(architecture, pooler=any(name.startswith(POOLER) for name in names))
+def has_pooler(names: Iterable[str]) -> bool:
+    """Return true if the canonical names contain those of a pooler."""
+    return any(name.startswith(POOLER) for name in names)
 
 
 def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[str, str]:

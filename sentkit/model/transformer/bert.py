@@ -94,18 +94,19 @@ class Block(nn.Module):
         self,
         states: Tensor,
         packed: Packed,
-        only: Tensor | None = None,
+        query_rows: Tensor | None = None,
         between: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence.
+        """Return X(k) from X(k - 1), (n, d); or (b, d) if `query_rows` selects one row of each
+        sentence.
 
         `between` changes the states after the attention, as the cross-attention of a decoder does.
         `states`
         can have more than n rows: the result has them too, and their values have no meaning.
         """
-        attended = self.attend(self.input_norm(states), packed, only)
-        if only is not None:
-            states = states[only]  # (b, d)
+        attended = self.attend(self.input_norm(states), packed, query_rows)
+        if query_rows is not None:
+            states = states[query_rows]  # (b, d)
         states = self.mix_norm(self.add_mixed(attended, states))
         if between is not None:
             states = between(states)
@@ -132,12 +133,12 @@ class Block(nn.Module):
         result: Tensor = dropout(change.to(states.dtype)).add_(states)
         return result
 
-    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        """Return the attention output (n, h e); or (b, h e) if `only` selects one row of each
+    def attend(self, states: Tensor, packed: Packed, query_rows: Tensor | None) -> Tensor:
+        """Return the attention output (n, h e); or (b, h e) if `query_rows` selects one row of each
         sentence.
         """
-        if only is not None:
-            return self.attend_only(states, packed, only)
+        if query_rows is not None:
+            return self.attend_single_queries(states, packed, query_rows)
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
         norms = [(self.query_norm, self.heads), (self.key_norm, self.key_heads)]
         values = norm_and_rotate(values, packed, self.rotary_base, self.head_size, norms)
@@ -155,38 +156,47 @@ class Block(nn.Module):
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
 
-    def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
-        query_weights, pair_weights = ends_of(
+    def attend_single_queries(self, states: Tensor, packed: Packed, query_rows: Tensor) -> Tensor:
+        query_weights, key_value_weights = ends_of(
             self.qkv.weight, self.qkv.bias, self.heads * self.head_size
         )
-        queries = F.linear(states[only], *query_weights)  # (b, h e)
-        pairs = F.linear(states, *pair_weights)  # keys and values, (n, 2 g e)
+        queries = F.linear(states[query_rows], *query_weights)  # (b, h e)
+        keys_and_values = F.linear(states, *key_value_weights)  # (n, 2 g e)
         queries = norm_and_rotate(
-            queries, packed, self.rotary_base, self.head_size, [(self.query_norm, self.heads)], only
+            queries,
+            packed,
+            self.rotary_base,
+            self.head_size,
+            [(self.query_norm, self.heads)],
+            query_rows,
         )
-        pairs = norm_and_rotate(
-            pairs, packed, self.rotary_base, self.head_size, [(self.key_norm, self.key_heads)]
+        keys_and_values = norm_and_rotate(
+            keys_and_values,
+            packed,
+            self.rotary_base,
+            self.head_size,
+            [(self.key_norm, self.key_heads)],
         )
 
-        def by_heads(queries: Tensor, pairs: Tensor) -> list[Tensor]:
+        def by_heads(queries: Tensor, keys_and_values: Tensor) -> list[Tensor]:
             [query] = by_head(queries, self.head_size, self.heads)
-            key, value = by_head(pairs, self.head_size, self.key_heads, self.key_heads)
+            key, value = by_head(keys_and_values, self.head_size, self.key_heads, self.key_heads)
             return [query, key, value]
 
         # The kernel would let the one query of a sentence attend to later tokens.
-        if self.without_padding(pairs, packed) and not packed.causal:
-            heads = by_heads(queries, pairs[: packed.tokens])
+        if self.without_padding(keys_and_values, packed) and not packed.causal:
+            heads = by_heads(queries, keys_and_values[: packed.tokens])
             return packed_attention(
                 heads, packed, single=True, dropout=self.attention_dropout * self.training
             )
         groups = packed.groups
         queries_of_groups = groups.split(queries)
-        pairs_of_groups = groups.pad(pairs)
+        keys_and_values_of_groups = groups.pad(keys_and_values)
         # (c, 1, 1), in their sentences
-        positions_of_groups = groups.split((only - packed.starts)[:, None])
+        positions_of_groups = groups.split((query_rows - packed.starts)[:, None])
         mixed_groups = []
         for number, mask in enumerate(groups.masks):
-            heads = by_heads(queries_of_groups[number], pairs_of_groups[number])
+            heads = by_heads(queries_of_groups[number], keys_and_values_of_groups[number])
             positions = positions_of_groups[number].flatten()
             mixed_groups.append(self.attention(mask, packed, heads, positions))
         return groups.join(mixed_groups)
@@ -320,12 +330,12 @@ class Bert(nn.Module):
         *,
         deepest: int | None = None,
         disturb: Callable[[Tensor], Tensor] | None = None,
-        only: Tensor | None = None,
+        rows_of_last: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """Yield X(0), X(1) .. X(deepest), each (n, d), and compute each state on demand.
 
-        `disturb` changes X(0) before the first use. `only` selects one row of each sentence: the
-        last block computes only these rows, and the last state is (b, d).
+        `disturb` changes X(0) before the first use. `rows_of_last` selects one row of each
+        sentence: the last block computes only these rows, and the last state is (b, d).
         """
         blocks = self.blocks[:deepest]
         states = self.embed(packed)
@@ -342,15 +352,15 @@ class Bert(nn.Module):
             filled = packed.with_filler_sentences()
             states = with_rows(states, filled.tokens)
             graph_blocks = len(blocks)
-            if only is not None:  # the last block computes few rows
+            if rows_of_last is not None:  # the last block computes few rows
                 graph_blocks -= 1
             run_graph = self.graphs.runner(graph_blocks, filled, states)
         elif states.device.type == "cpu" and is_bf16:
             states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
 
         for number, block in enumerate(blocks):
-            if only is not None and number == len(blocks) - 1:
-                yield block(states, packed, only)
+            if rows_of_last is not None and number == len(blocks) - 1:
+                yield block(states, packed, rows_of_last)
                 return
             if run_graph is None:
                 states = block(states, filled)

@@ -175,7 +175,7 @@ class Family:
     has_pooler: bool = True
     # FULL and SLIDING -> key of the base of their rotary positions, and default
     bases: Mapping[str, Key] = field(default_factory=dict)
-    blocks: Callable[[Mapping[str, Any], int, str], BlockTypes] = llama_blocks
+    attention_types_and_window: Callable[[Mapping[str, Any], int, str], BlockTypes] = llama_blocks
     biases: Collection[str] | None = None  # modules with a bias; None: all
     dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
     gated: bool = False
@@ -219,7 +219,7 @@ FAMILIES = {
         MODERNBERT_BLOCK,
         has_pooler=False,
         bases={FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)},
-        blocks=modernbert_blocks,
+        attention_types_and_window=modernbert_blocks,
         biases=(),
         dropouts=("attention_dropout", "dropout", ""),
         gated=True,
@@ -228,9 +228,11 @@ FAMILIES = {
     ),
     "llama": LLAMA,
     "mistral": replace(
-        LLAMA, keys=DECODER_KEYS | {"key_heads": ("num_key_value_heads", 8)}, blocks=mistral_blocks
+        LLAMA,
+        keys=DECODER_KEYS | {"key_heads": ("num_key_value_heads", 8)},
+        attention_types_and_window=mistral_blocks,
     ),
-    "qwen2": replace(LLAMA, blocks=qwen_blocks, biases=("qkv", *QKV)),
+    "qwen2": replace(LLAMA, attention_types_and_window=qwen_blocks, biases=("qkv", *QKV)),
     "qwen3": replace(
         LLAMA,
         keys=DECODER_KEYS | {"head_size": ("head_dim", 128)},
@@ -239,7 +241,7 @@ FAMILIES = {
             "query_norm": "layers.{}.self_attn.q_norm",
             "key_norm": "layers.{}.self_attn.k_norm",
         },
-        blocks=qwen_blocks,
+        attention_types_and_window=qwen_blocks,
     ),
 }
 WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)

@@ -61,7 +61,7 @@ class TokenModel(Protocol):
         *,
         deepest: int | None = None,
         disturb: Disturb | None = None,
-        only: Tensor | None = None,
+        rows_of_last: Tensor | None = None,
     ) -> Iterator[Tensor]: ...
 
     def pooled(self, vectors: Tensor) -> Tensor: ...
@@ -267,16 +267,17 @@ def reduce_layers(
     """Return (b, d) by layer and reduction, one after the other to save memory; (n, d) for WK."""
     deepest = max(reductions)
     # (b,), if all reductions of the deepest layer read the same row of each sentence.
-    only: Tensor | None = None
+    rows_of_last: Tensor | None = None
     row_functions = {ROWS.get(name) for name in reductions[deepest]}
     if deepest and len(row_functions) == 1:
         row_of_sentences = row_functions.pop()
-        only = None if row_of_sentences is None else row_of_sentences(packed)
+        if row_of_sentences is not None:
+            rows_of_last = row_of_sentences(packed)
     outputs = {}
-    layers = encoder.states(packed, deepest=deepest, disturb=disturb, only=only)
+    layers = encoder.states(packed, deepest=deepest, disturb=disturb, rows_of_last=rows_of_last)
     for layer, states in enumerate(layers):
         for name in reductions.get(layer, ()):
-            if layer == deepest and only is not None:
+            if layer == deepest and rows_of_last is not None:
                 vectors = at_least_float32(states)  # only the required rows
             else:
                 read = states if packed.rows_to_read is None else states[packed.rows_to_read]

@@ -81,10 +81,10 @@ class TransformersModel(nn.Module):
         *,
         deepest: int | None = None,
         disturb: Callable[[Tensor], Tensor] | None = None,
-        only: Tensor | None = None,
+        rows_of_last: Tensor | None = None,
     ) -> Iterator[Tensor]:
-        """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers
-        run.
+        """Yield X(0) .. X(deepest), each (n, d); `rows_of_last` selects rows of the last state. All
+        layers run.
         """
         if disturb is not None:
             problem = "a change of the first states is not supported for this encoder"
@@ -100,8 +100,8 @@ class TransformersModel(nn.Module):
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
         for number, padded in enumerate(layers[: last + 1]):
             states = packed.unpad(padded)
-            if only is not None and number == last:
-                states = states[only]
+            if rows_of_last is not None and number == last:
+                states = states[rows_of_last]
             yield states
 
     def pooled(self, first: Tensor) -> Tensor:

@@ -15,7 +15,12 @@ from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import is_adapter, read_lora_config, weight_files
 from sentkit.model.checkpoint_reading import by, hash_of_weights
-from sentkit.model.transformer.architecture import Architecture, canonical_names, wanted_shapes
+from sentkit.model.transformer.architecture import (
+    Architecture,
+    canonical_names,
+    has_pooler,
+    tensor_shapes,
+)
 
 LISTED = 3  # most names in one message
 
@@ -103,7 +108,8 @@ def fit(tensors: Mapping[str, Tensor], architecture: Architecture, *, source: st
     """Raise a DataError if the canonical tensors do not fit the architecture. The pooler is
     optional.
     """
-    check_tensors(tensors, wanted_shapes(architecture, tensors), source=source)
+    shapes = tensor_shapes(architecture, pooler=has_pooler(tensors))
+    check_tensors(tensors, shapes, source=source)
 
 
 def check_tensors(

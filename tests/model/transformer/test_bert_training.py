@@ -54,9 +54,9 @@ def test_without_dropout_training_equals_evaluation(checkpoint, tmp_path, load, 
     encoder = load(tmp_path).double()
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
     with torch.no_grad():
-        calm = [*encoder.states(packed), *encoder.states(packed, only=packed.starts)]
+        calm = [*encoder.states(packed), *encoder.states(packed, rows_of_last=packed.starts)]
         training(encoder)
-        trained = [*encoder.states(packed), *encoder.states(packed, only=packed.starts)]
+        trained = [*encoder.states(packed), *encoder.states(packed, rows_of_last=packed.starts)]
 
     for a, b in zip(calm, trained, strict=True):
         assert (a - b).abs().max() <= 1e-12 * a.abs().max()
@@ -125,7 +125,7 @@ def test_the_seed_decides_dropout_and_not_whether_there_are_gradients(bert, sent
 
     def run(seed):
         torch.manual_seed(seed)
-        return [*bert.states(packed), *bert.states(packed, only=packed.starts)]
+        return [*bert.states(packed), *bert.states(packed, rows_of_last=packed.starts)]
 
     first = run(3)
     second = run(3)

@@ -25,11 +25,11 @@ class Layers:
         self.made = 0
         self.passes = 0
 
-    def states(self, packed, *, deepest=None, disturb=None, only=None):
+    def states(self, packed, *, deepest=None, disturb=None, rows_of_last=None):
         self.passes += 1
         for number, states in enumerate(self.layers[: deepest + 1]):
             self.made = number
-            yield states[only] if only is not None and number == deepest else states
+            yield states[rows_of_last] if rows_of_last is not None and number == deepest else states
 
     def pooled(self, first):
         return torch.tanh(2 * first)

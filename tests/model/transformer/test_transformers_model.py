@@ -67,7 +67,7 @@ def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, s
     batch = sentences([encoder.max_tokens, 3])
     layers = states_of(encoder, batch)
     rows = pack(batch).starts
-    *before, last = states_of(encoder, batch, deepest=2, only=rows)
+    *before, last = states_of(encoder, batch, deepest=2, rows_of_last=rows)
     assert len(before) == 2
     assert torch.equal(last, layers[2][rows])
     with pytest.raises(UsageError, match="a change of the first states is not supported"):

@@ -51,8 +51,8 @@ def flash_attention(
         False,  # return_debug_mask
         **window_sizes,
     )
-    mixed: Tensor = outputs[0]
-    return mixed
+    attended: Tensor = outputs[0]
+    return attended
 
 
 # Kernels from source. The public operations are those that the kernel replaces.

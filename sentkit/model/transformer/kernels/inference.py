@@ -55,6 +55,7 @@ from sentkit.model.transformer.kernels.gpu_kernels import (
 from sentkit.model.transformer.kernels.matmul import (
     LARGEST_INPUT,
     Int8Matmul,
+    Integers,
     Matmul,
     centered,
     detached,
@@ -127,24 +128,33 @@ class InferenceBlock(Block):
         for name in ("heads", "key_heads", "head_size", "attention_window", "rotary_base", *NORMS):
             setattr(self, name, getattr(block, name))
 
-    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+    def attend(self, states: Tensor, packed: Packed, query_rows: Tensor | None) -> Tensor:
         query_states = states
-        if only is not None:
-            query_states = states[only]
-        queries, pairs = self.project(states, query_states, only)
+        if query_rows is not None:
+            query_states = states[query_rows]
+        queries, keys_and_values = self.project(states, query_states, query_rows)
         queries = norm_and_rotate(
-            queries, packed, self.rotary_base, self.head_size, [(self.query_norm, self.heads)], only
+            queries,
+            packed,
+            self.rotary_base,
+            self.head_size,
+            [(self.query_norm, self.heads)],
+            query_rows,
         )
-        pairs = norm_and_rotate(
-            pairs, packed, self.rotary_base, self.head_size, [(self.key_norm, self.key_heads)]
+        keys_and_values = norm_and_rotate(
+            keys_and_values,
+            packed,
+            self.rotary_base,
+            self.head_size,
+            [(self.key_norm, self.key_heads)],
         )
-        return self.attend_pairs(queries, pairs, packed, only)
+        return self.attend_projected(queries, keys_and_values, packed, query_rows)
 
     def project(
-        self, states: Tensor, query_states: Tensor, only: Tensor | None
+        self, states: Tensor, query_states: Tensor, query_rows: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the queries of `query_states`, which are `states[only]`, and the keys and values
-        of all.
+        """Return the queries of `query_states`, which are `states[query_rows]`, and the keys and
+        values of all.
         """
         return self.query(query_states, None), self.key_value(states, None)
 
@@ -166,15 +176,17 @@ class InferenceBlock(Block):
             inner = inner.mul_(self.gate(inputs, None))
         return self.outer(inner, states)
 
-    def attend_pairs(
-        self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
+    def attend_projected(
+        self, queries: Tensor, keys_and_values: Tensor, packed: Packed, query_rows: Tensor | None
     ) -> Tensor:
         """Attention (n, h e), (n, 2 g e) -> (n, h e), in runs of sentences of equal length.
 
-        `only` (b,) is the row of one query of each sentence.
+        `query_rows` (b,) is the row of one query of each sentence.
         """
         attended = torch.empty_like(queries)
-        only_positions = None if only is None else only - packed.starts
+        query_positions: Tensor | None = None
+        if query_rows is not None:
+            query_positions = query_rows - packed.starts
         next_token = 0
         next_sentence = 0
         for length, run in groupby(packed.lengths):
@@ -185,17 +197,19 @@ class InferenceBlock(Block):
             next_sentence = sentences.stop
 
             # Queries (c, h, q, e), and keys and values (c, g, t, e) of the run.
-            query_rows = tokens
+            rows_of_run = tokens
             positions: Tensor | None = None
-            if only_positions is not None:
-                query_rows = sentences
-                positions = only_positions[sentences]
-            query = queries[query_rows].view(count, -1, self.heads, self.head_size).transpose(1, 2)
-            pair = pairs[tokens].view(count, -1, 2, self.key_heads, self.head_size)
-            key, value = pair.permute(2, 0, 3, 1, 4)
+            if query_positions is not None:
+                rows_of_run = sentences
+                positions = query_positions[sentences]
+            query = queries[rows_of_run].view(count, -1, self.heads, self.head_size).transpose(1, 2)
+            keys_and_values_of_run = keys_and_values[tokens]
+            by_part = keys_and_values_of_run.view(count, -1, 2, self.key_heads, self.head_size)
+            key, value = by_part.permute(2, 0, 3, 1, 4)
 
             keys_of_query = length
             if self.attention_window:
+                # a window has keys on both sides of its query
                 keys_of_query = min(length, 2 * self.attention_window)
             attention = short_attention if keys_of_query <= LONGEST_RUN else blockwise_attention
             mask = with_bias(None, packed.bias, length, positions)
@@ -209,8 +223,8 @@ class InferenceBlock(Block):
                 positions,
                 causal=packed.causal,
             )
-            rows_of_run = attended[query_rows].view(count, -1, self.heads, self.head_size)
-            rows_of_run.copy_(mixed.transpose(1, 2))
+            attended_of_run = attended[rows_of_run].view(count, -1, self.heads, self.head_size)
+            attended_of_run.copy_(mixed.transpose(1, 2))  # a view, so this fills `attended`
         return attended
 
 
@@ -229,31 +243,31 @@ class CudaBlock(InferenceBlock):
             self.outer = with_norm(self.outer, block.norm, add_norm)
             self.norm = nn.Identity()
 
-    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        if only is None or not packed.causal:
-            return super().attend(states, packed, only)
+    def attend(self, states: Tensor, packed: Packed, query_rows: Tensor | None) -> Tensor:
+        if query_rows is None or not packed.causal:
+            return super().attend(states, packed, query_rows)
         # the kernel lets one query attend to all keys
-        return super().attend(states, packed, None)[only]
+        return super().attend(states, packed, None)[query_rows]
 
     def project(
-        self, states: Tensor, query_states: Tensor, only: Tensor | None
+        self, states: Tensor, query_states: Tensor, query_rows: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        if only is not None:
-            return super().project(states, query_states, only)
+        if query_rows is not None:
+            return super().project(states, query_states, query_rows)
         columns = [self.heads * self.head_size, 2 * self.key_heads * self.head_size]
-        queries, pairs = self.joined(states, None).split(columns, 1)
-        return queries, pairs
+        queries, keys_and_values = self.joined(states, None).split(columns, 1)
+        return queries, keys_and_values
 
-    def attend_pairs(
-        self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None
+    def attend_projected(
+        self, queries: Tensor, keys_and_values: Tensor, packed: Packed, query_rows: Tensor | None
     ) -> Tensor:
         # The kernel counts the window from the last query.
-        if only is not None and self.attention_window:
-            return super().attend_pairs(queries, pairs, packed, only)
+        if query_rows is not None and self.attention_window:
+            return super().attend_projected(queries, keys_and_values, packed, query_rows)
         [query] = by_head(queries, self.head_size, self.heads)
-        key, value = by_head(pairs, self.head_size, self.key_heads, self.key_heads)
+        key, value = by_head(keys_and_values, self.head_size, self.key_heads, self.key_heads)
         return packed_attention(
-            (query, key, value), packed, single=only is not None, window=self.attention_window
+            (query, key, value), packed, single=query_rows is not None, window=self.attention_window
         )
 
 
@@ -304,7 +318,8 @@ SHARE_OF_ATTENDED = 0.5
 # Of the largest range: columns that are nearly 0 in the calibration texts can be larger elsewhere.
 SMALLEST_RANGE = 1e-3
 HEADROOM = 1.4  # inner values can be larger than those of the calibration texts
-FLOAT_COLUMNS = 128  # inner columns in floating point, for each 1,536 columns
+FLOAT_COLUMNS = 128  # inner columns in floating point, for each COLUMNS_PER_SHARE columns
+COLUMNS_PER_SHARE = 1536
 LARGEST_UNSIGNED = 255
 
 
@@ -335,7 +350,7 @@ class Int8Block(InferenceBlock):
         """The layers of `block` are Recorders."""
         self.copy_sizes_and_norms(block)
         query = cast(Recorder, block.query)
-        pairs = cast(Recorder, block.key_value)
+        key_value = cast(Recorder, block.key_value)
         mix = cast(Recorder, block.mixed)
         up = cast(Recorder, block.inner)
         gate = cast(Recorder | None, block.gate)
@@ -343,52 +358,86 @@ class Int8Block(InferenceBlock):
 
         # Attention.
         factors = factors_of(
-            pairs.largest, torch.cat([query.weight, pairs.weight]), SHARE_OF_STATES
+            key_value.largest, torch.cat([query.weight, key_value.weight]), SHARE_OF_STATES
         )
         self.query = integer_matmul(query, factors)
-        self.key_value = integer_matmul(pairs, factors)
+        self.key_value = integer_matmul(key_value, factors)
         self.mixed = integer_matmul(mix, factors_of(mix.largest, mix.weight, SHARE_OF_ATTENDED))
 
         # The inner columns with the largest values, which stay in floating point, and the others.
         inner = len(up.weight)
-        large_count = min(FLOAT_COLUMNS * math.ceil(inner / 1536), inner // 2)
+        shares = math.ceil(inner / COLUMNS_PER_SHARE)
+        large_count = min(FLOAT_COLUMNS * shares, inner // 2)  # at most half of them
         order = down.largest.argsort(descending=True, stable=True)
+        # Both in the order of the weights in memory.
         large = order[:large_count].sort().values
         small = order[large_count:].sort().values
 
-        # The first dense layer and its gates.
+        # The two dense layers.
         self.up_factors = factors_of(up.largest, up.weight, SHARE_OF_STATES)
-        self.up_small = int8_rows(up, small, self.up_factors)
-        self.up_large = int8_rows(up, large, self.up_factors)
-        self.gate_small: Int8Matmul | None = None
-        self.gate_large: Int8Matmul | None = None
-        if gate is not None:
-            self.gate_small = int8_rows(gate, small, self.up_factors)
-            self.gate_large = int8_rows(gate, large, self.up_factors)
-
-        # The second dense layer.
-        self.down_large = float_matmul(down.weight[:, large], down.bias)
-        # the products of values and gates are floating point, and become integers
-        if gate is not None:
-            self.down_factors = factors_of(
-                down.largest[small], down.weight[:, small], SHARE_OF_ATTENDED
-            )
-            self.down_small = Int8Matmul(down.weight[:, small] / self.down_factors, None)
+        self.inner_columns: PlainInner | GatedInner
+        if gate is None:
+            self.inner_columns = PlainInner(up, down, self.up_factors, large, small)
         else:
-            self.scale, self.zero = unsigned_scale(down.minima[small], down.maxima[small])
-            self.down_small = Int8Matmul(down.weight[:, small], None)
+            self.inner_columns = GatedInner(up, gate, down, self.up_factors, large, small)
+        self.down_large = float_matmul(down.weight[:, large], down.bias)
 
     def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
         integers = centered(inputs, self.up_factors)
-        large = self.up_large.to_float(integers, states.dtype)
-        if self.gate_small is not None and self.gate_large is not None:
-            large.mul_(self.gate_large.to_float(integers, states.dtype))
-            gates = self.gate_small.to_float(integers, states.dtype)
-            values = self.up_small.to_float(integers, states.dtype).mul_(gates)
-            small = centered(values, self.down_factors)
-        else:
-            small = self.up_small.to_integers(integers, self.scale, self.zero)
-        return self.down_small.to_float(small, states.dtype, self.down_large(large, states))
+        large, small = self.inner_columns(integers, states.dtype)
+        sums = self.down_large(large, states)
+        return self.inner_columns.down_small.to_float(small, states.dtype, sums)
+
+
+class PlainInner:
+    """The inner columns of a block without gates: the large ones in floating point, the small ones
+    as integers. The product of these with `down_small` is the rest of the second dense layer.
+    """
+
+    def __init__(
+        self, up: Recorder, down: Recorder, factors: Tensor, large: Tensor, small: Tensor
+    ) -> None:
+        self.up_small = int8_rows(up, small, factors)
+        self.up_large = int8_rows(up, large, factors)
+        self.scale, self.zero = unsigned_scale(down.minima[small], down.maxima[small])
+        self.down_small = Int8Matmul(down.weight[:, small], None)
+
+    def __call__(self, inputs: Integers, dtype: torch.dtype) -> tuple[Tensor, Integers]:
+        large = self.up_large.to_float(inputs, dtype)
+        return large, self.up_small.to_integers(inputs, self.scale, self.zero)
+
+
+class GatedInner:
+    """The inner columns of a block with gates, as those of `PlainInner`.
+
+    No integer kernel multiplies values by their gates, so the products are floating point, and are
+    rounded.
+    """
+
+    def __init__(
+        self,
+        up: Recorder,
+        gate: Recorder,
+        down: Recorder,
+        factors: Tensor,
+        large: Tensor,
+        small: Tensor,
+    ) -> None:
+        self.up_small = int8_rows(up, small, factors)
+        self.up_large = int8_rows(up, large, factors)
+        self.gate_small = int8_rows(gate, small, factors)
+        self.gate_large = int8_rows(gate, large, factors)
+        self.down_factors = factors_of(
+            down.largest[small], down.weight[:, small], SHARE_OF_ATTENDED
+        )
+        self.down_small = Int8Matmul(down.weight[:, small] / self.down_factors, None)
+
+    def __call__(self, inputs: Integers, dtype: torch.dtype) -> tuple[Tensor, Integers]:
+        large = self.up_large.to_float(inputs, dtype)
+        large.mul_(self.gate_large.to_float(inputs, dtype))
+        gates = self.gate_small.to_float(inputs, dtype)
+        small = self.up_small.to_float(inputs, dtype).mul_(gates)
+        return large, centered(small, self.down_factors)
 
 
 def int8_rows(layer: Recorder, rows: Tensor, factors: Tensor) -> Int8Matmul:
