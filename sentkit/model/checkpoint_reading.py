@@ -76,17 +76,21 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         with declared_in(str(checkpoint.folder / declared.source)):
             readouts[0].layers_in(depth)
     prompt, sides = prompts_of(declared, options)
-    check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
+    all_prompts = "".join([prompt, *sides.values()])
+    check_readouts(readouts, declared, options, all_prompts)
     if options.transform is not None:
         read_transform(options.transform)
 
-    # `--dim`, if the declared steps keep the width: otherwise the weights have to be read first.
+    # `--dim`, if the declared steps keep the width, so that the width in config.json is final:
+    # otherwise the weights have to be read first.
     width = width_of(checkpoint.config) * max(len(readout.joined_readouts) for readout in readouts)
     keeps_width = set(declared.step_names) <= {"normalise"} and declared.convolution is None
-    if options.dim is not None and keeps_width and options.dim > width > 0:
+    width_is_known = width > 0
+    if options.dim is not None and keeps_width and width_is_known and width < options.dim:
         raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
 
     # The declared steps belong to the declared readout, so another readout does not use them.
+    # Without a declared readout, they belong to any.
     is_declared_readout = declared.readout is None or all(
         same(readout, declared.readout, depth) for readout in readouts
     )

@@ -46,15 +46,18 @@ def new_folder(path: str, *, force: bool) -> Iterator[Path]:
         try:
             yield temporary
         except OSError as error:
-            failed = error.filename2 or error.filename  # of a copy, the second file is written
-            if failed is None:
-                is_of_output = error.errno in ERRORS_OF_WRITES
-            else:
-                is_of_output = temporary in Path(str(failed)).parents
-            if error.errno is None or not is_of_output:
+            if error.errno is None or not is_error_of_output(error, temporary):
                 raise
             raise OSError(error.errno, error.strerror, name) from error
         publish_folder(temporary, target, force=force, name=name)
+
+
+def is_error_of_output(error: OSError, temporary: Path) -> bool:
+    """Return true if writing to the temporary folder failed, and not reading another file."""
+    path = error.filename2 or error.filename  # of a copy, the second file is written
+    if path is None:
+        return error.errno in ERRORS_OF_WRITES
+    return temporary in Path(str(path)).parents
 
 
 def copy_files(source: Path, folder: Path, patterns: Iterable[str], but: Set[str]) -> None:

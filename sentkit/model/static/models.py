@@ -208,7 +208,7 @@ def read_word_sets(options: ReadingOptions) -> StaticModel:
         tokenizer=words,
         prompt_of_side=prompt_of_side,
         readouts=["set"],
-        steps=steps_of(options, []),
+        steps=steps_of(options, declared=[]),
         transform=options.transform,
         open_vectors=lambda: WordSets(words.indexes),
         table={"kind": "the set of a text's words, in lower case", "words": "those of the rows"},
@@ -217,6 +217,7 @@ def read_word_sets(options: ReadingOptions) -> StaticModel:
 
 def read_word_vector_file(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
+    # Only word vectors need it, and the start of other commands is faster without.
     from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 
     readouts = readouts_of(options.readout)
@@ -243,7 +244,7 @@ def read_word_vector_file(path: str, options: ReadingOptions) -> StaticModel:
         tokenizer=words,
         prompt_of_side=prompt_of_side,
         readouts=readouts,
-        steps=steps_of(options, [], width),
+        steps=steps_of(options, declared=[], width=width),
         transform=options.transform,
         open_vectors=lambda: WordTable(Table(file.rows), readouts),
         table={"kind": kind, "words": count, "width": width},

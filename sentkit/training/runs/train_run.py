@@ -31,7 +31,8 @@ def train(run: Run) -> None:
         if is_finished(run):
             if processes.is_first:
                 checkpointer.forget()  # of a run that was killed after it wrote the checkpoint
-                shutil.rmtree(run.state_folder / NEW_FOLDER, ignore_errors=True)  # that -f replaced
+                # a checkpoint whose writing was interrupted
+                shutil.rmtree(run.state_folder / NEW_FOLDER, ignore_errors=True)
             return
         trainer = begin(run, checkpointer)
         log: AbstractContextManager[None] = nullcontext()
