@@ -95,7 +95,7 @@ def read_judgements(inputs: Inputs, path: str) -> Iterator[Judgement]:
 
 
 def judgement_of(row: Row) -> Judgement:
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     score = score_value(row, "score")
     if score is None:
         raise row.error('"score" is empty')
@@ -169,7 +169,7 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
     """The query of a row, and its hits with their similarities, which a list of hits does
     not need.
     """
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     if "hits" not in row.values:
         similarity = inputs.fields.get("similarity", "similarity")
         if similarity not in row.values:

@@ -112,7 +112,7 @@ def texts_of(
     """All texts of a training row of any kind. A field has its name in `fields`, or its standard
     name. The error about a row without a text has the advice.
     """
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     texts: list[str] = []
     for standard in (*TEXTS, *LISTS):
         name = fields.get(standard, standard)

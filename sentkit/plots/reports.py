@@ -73,7 +73,7 @@ def value_with_interval(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has
     them.
     """
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     if name in row.values and row.values[name] in NO_VALUES:
         return Value(row, np.nan)
     value = score_value(row, name)
@@ -275,7 +275,7 @@ class LogEntry:
 
 
 def log_entry(row: Row) -> LogEntry:
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     step = score_value(row, "step") or 0.0
     terms = row.values.get("terms")
     if terms is None and "dev" in row.values:

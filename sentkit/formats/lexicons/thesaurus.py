@@ -86,7 +86,7 @@ def read_synonyms(paths: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
 
 def without_duplicates(row: Row) -> Row:
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     return row
 
 
@@ -130,7 +130,7 @@ def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
     """Read paraphrases by the field `key`; several rows can have the same key."""
 
     def parse(row: Row) -> tuple[str, str]:
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         return name_in(row, key), filled_string(row, "paraphrase")
 
     paraphrases: defaultdict[str, list[str]] = defaultdict(list)

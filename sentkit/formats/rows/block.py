@@ -15,7 +15,8 @@ import orjson
 
 from sentkit.errors import DataError
 
-QUOTE, END_OF_LIST = b'"]'
+QUOTE = ord('"')
+END_OF_LIST = ord("]")
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 NAME = re.compile(STRING)
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
@@ -201,7 +202,7 @@ class Row:
             return self.line
         return self.raw
 
-    def refuse_duplicates(self) -> None:
+    def check_duplicate_names(self) -> None:
         """Raise an error for a duplicate field name, of which JSON parsers keep the last value."""
         if not is_plain(self.line, self.values):
             self.field_spans()
@@ -356,20 +357,21 @@ class RowBlock:
         """Set the texts of each row to the result of `parse`."""
         self.texts = [(result,) for result in self.results_of(parse)]
 
-    def refuse_duplicates(self) -> None:
+    def refuse_duplicate_names(self) -> None:
         """Mark rows with a duplicate field name as bad."""
         if self.lines_from_values:
             return
         import numpy as np  # counts bytes in a quarter of the time
 
         all_lines = b"".join(self.lines)
-        quotes = np.count_nonzero(np.frombuffer(all_lines, np.uint8) == QUOTE)
-        fields = sum(map(len, self.values))
+        quote_count = np.count_nonzero(np.frombuffer(all_lines, np.uint8) == QUOTE)
+        name_count = sum(map(len, self.values))
         values = chain.from_iterable(map(dict.values, self.values))
-        strings = [*map(type, values)].count(str)
-        # No line has fewer quotes than its names and strings need. If none has more, all are plain.
-        if b"\\" in all_lines or quotes != 2 * (fields + strings):
-            self.results_of(Row.refuse_duplicates)
+        string_count = [*map(type, values)].count(str)
+        # No line has fewer quotes than its names and strings need. So the sums are equal only if
+        # each line has exactly these quotes, and then all lines are plain.
+        if b"\\" in all_lines or quote_count != 2 * (name_count + string_count):
+            self.results_of(Row.check_duplicate_names)  # its error makes a row bad
 
 
 def empty_block() -> RowBlock:

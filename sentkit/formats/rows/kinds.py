@@ -143,7 +143,7 @@ class TextParser:
 
     def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
         """Parse a row. The advice of an error selects a field that `first_rows` have."""
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         kind = self.kind or self._kind_of(row, first_rows or [row.values])
         names = self.names or tuple(self.fields.get(name, name) for name in kind.text_names)
         texts = tuple(string_value(row, name) for name in names)
@@ -167,7 +167,7 @@ class TextParser:
                 self(block.row(index), block.values[index : index + ROWS_OF_ADVICE])
             except DataError as error:
                 block.error_of_row[index] = error
-        block.refuse_duplicates()
+        block.refuse_duplicate_names()
 
         # One column for each text of a row.
         columns = [[values.get(name) for values in block.values] for name in self.names]
@@ -243,7 +243,7 @@ class EntryParser:
         self.text = fields.get("definition", "definition")
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         self.entry(row)
         return row, (filled_string(row, self.text),)
 

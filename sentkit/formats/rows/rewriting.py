@@ -27,7 +27,7 @@ class OneText:
             )
 
     def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         text = string_value(row, self.name)
         if self.keep is not None:
             row.check_absent([self.keep], replace=self.replace)
@@ -80,7 +80,7 @@ class VariantRows:
                 advice = f'use --replace to overwrite "{self.name}"'
                 raise row.error(f'field "{present}" already exists', advice=advice)
         self.with_vectors += holds_vectors(row)
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         runs = row.values.get(RECORD, [])
         if not isinstance(runs, list) or not all(map(is_run, runs)):
             advice = "rename or remove this field"

@@ -84,23 +84,19 @@ def table_blocks(
             warn = options.warn
         records = plain_records(source, blocks, delimiter, warn)
 
-    for numbers, raws, rows in records:
-        # The header is the first record.
-        if not header and rows:
-            header = header_of(rows[0], source, numbers[0])
+    has_header = bool(header)  # from now on; the first record sets it
+    for numbers, raws, cells_of_records in records:
+        if not has_header and cells_of_records:
+            header = header_of(cells_of_records[0], source, numbers[0])
+            has_header = True
             numbers = numbers[1:]
             raws = raws[1:]
-            rows = rows[1:]
-
-        # No rows of blank lines.
-        if len(header) > 1 and not all(raw.strip(b"\r\n") for raw in raws):
-            filled = [index for index, raw in enumerate(raws) if raw.strip(b"\r\n")]
-            numbers = [numbers[index] for index in filled]
-            raws = [raws[index] for index in filled]
-            rows = [rows[index] for index in filled]
+            cells_of_records = cells_of_records[1:]
+        if len(header) > 1:
+            numbers, raws, cells_of_records = filled_records(numbers, raws, cells_of_records)
 
         values: list[dict[str, Any] | BadLine] = []
-        for index, cells in enumerate(rows):
+        for index, cells in enumerate(cells_of_records):
             if isinstance(cells, BadLine):
                 values.append(cells)
             elif len(cells) == len(header):
@@ -112,6 +108,20 @@ def table_blocks(
                     problem += f"; {lines_of_record(numbers[index], line_count)}, {OPEN_QUOTE}"
                 values.append(BadLine(problem, advice))
         yield block_of_values(values, source, [*numbers], raws)
+
+
+def filled_records(
+    numbers: Sequence[int], raws: list[bytes], cells_of_records: list[Cells]
+) -> Records:
+    """The records that are not blank lines."""
+    filled = [index for index, raw in enumerate(raws) if raw.strip(b"\r\n")]
+    if len(filled) == len(raws):
+        return numbers, raws, cells_of_records
+    return (
+        [numbers[index] for index in filled],
+        [raws[index] for index in filled],
+        [cells_of_records[index] for index in filled],
+    )
 
 
 def lines_of_record(first: int, count: int) -> str:

@@ -228,10 +228,10 @@ STEPS = 127  # int8 codes are -127 to 127
 # file that is read and stored again as int8 keeps its codes and scales.
 SCALE_BITS = 17
 SMALLEST_SCALE = 2.0**-126
-# The bits of float16 in float32: the sign, and the others behind three zeros. The exponents differ
-# by 112.
-HALF_BITS = np.int32(-0x70002000)
-HALF_FACTOR = np.array(2.0**112, "<f4")
+# The bits of float16 in float32: sign, exponent and mantissa. The code, a signed number, is shifted
+# to them, which copies its sign to the three bits between sign and exponent. These are cleared.
+HALF_BITS = np.uint32(0x8000_0000 | 0x0F80_0000 | 0x007F_E000).view(np.int32)
+HALF_FACTOR = np.array(2.0 ** (127 - 15), "<f4")  # the difference of the biases of the exponents
 ONE = np.array(1, "<f4")
 FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
 # The eight numbers of each byte of sign bits.

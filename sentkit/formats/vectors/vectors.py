@@ -190,26 +190,31 @@ class VectorReader:
         Before a row is accepted, they are one row. If it is bad, it does not determine the names,
         the width and the space of the vectors.
         """
-        if isinstance(read_block, RowBlock):
-            block = self.with_parsed_vectors(read_block.between(start, stop))
-        else:
-            rows = read_block.rows.between(start, stop)
-            embs = [read_block.space_name] * len(rows)
-            block = self.with_checked_vectors(
-                rows, read_block.vectors[start:stop], read_block.names, embs
-            )
-            block = replace(block, separate=True)
-        block = check(block)
-
-        # `with_checked_vectors` has set them, but then `check` has refused the row.
-        if not self.has_accepted and block.rows.error_of_row:
-            self.names = ()
-            self.width = 0
-            self.space_name = None
-        if not block.rows.error_of_row:
-            self.has_accepted = True
-        self.inputs.counter.bad_count += len(block.rows.error_of_row)
+        block = check(self._with_vectors(read_block, start, stop))
+        bad_rows = block.rows.error_of_row
+        if not self.has_accepted:
+            if bad_rows:
+                self._forget_first_row()
+            else:
+                self.has_accepted = True
+        self.inputs.counter.bad_count += len(bad_rows)
         return block
+
+    def _with_vectors(
+        self, read_block: RowBlock | VectorBlock, start: int, stop: int
+    ) -> VectorBlock:
+        if isinstance(read_block, RowBlock):
+            return self.with_parsed_vectors(read_block.between(start, stop))
+        rows = read_block.rows.between(start, stop)
+        vectors = read_block.vectors[start:stop]
+        embs = [read_block.space_name] * len(rows)
+        return self.with_checked_vectors(rows, vectors, read_block.names, embs, separate=True)
+
+    def _forget_first_row(self) -> None:
+        """Undo what `with_checked_vectors` has set for a row that was refused afterwards."""
+        self.names = ()
+        self.width = 0
+        self.space_name = None
 
     def with_parsed_vectors(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
@@ -218,7 +223,7 @@ class VectorReader:
         first_has_none = self.has_accepted or fields_of_vectors.isdisjoint(rows.values[0])
         if self.vectors_optional and not self.names and first_has_none:
             return without_vectors(rows, fields_of_vectors)
-        rows.refuse_duplicates()
+        rows.refuse_duplicate_names()
         names = self.names or self._names_of_first_row(rows)
         raw = raw_vectors(rows, self._as_in_rows(names)) if names else [b""] * len(rows)
 
@@ -275,7 +280,13 @@ class VectorReader:
         return ()
 
     def with_checked_vectors(
-        self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: Sequence[str | None]
+        self,
+        rows: RowBlock,
+        vectors: Vector,
+        names: tuple[str, ...],
+        embs: Sequence[str | None],
+        *,
+        separate: bool = False,
     ) -> VectorBlock:
         """The rows with their vectors. Rows are bad if names, space or length of their vectors are
         not those of the first accepted row, or if a number is not finite.
@@ -304,7 +315,7 @@ class VectorReader:
                 self.has_noted_map = True
         if vectors.shape[2] != self.width:
             self._refuse_width(rows, range(len(rows)), vectors.shape[2])
-        return VectorBlock(rows, vectors, self._as_in_rows(names), embs[0])
+        return VectorBlock(rows, vectors, self._as_in_rows(names), embs[0], separate)
 
     def _refuse_space(self, rows: RowBlock, indices: Sequence[int], emb: str | None) -> None:
         problem = f"the vectors of this row are {short_label(emb)}, "

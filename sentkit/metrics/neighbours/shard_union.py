@@ -66,7 +66,7 @@ def record_of(row: Row) -> dict[str, Any]:
 
     A DataError if the record or the hits are not those that `search` writes.
     """
-    row.refuse_duplicates()
+    row.check_duplicate_names()
     record: Any = row.values.get(SHARD)
     hits: Any = row.values.get(HITS)
     try:

@@ -161,7 +161,7 @@ class ExampleParser:
         self.ignored_fields: tuple[str, ...] = ()
 
     def __call__(self, row: Row) -> Example | None:
-        row.refuse_duplicates()
+        row.check_duplicate_names()
         kind = self.kind or self._kind_of(row)
         further_fields = self.further_fields
         if self.kind is None:
