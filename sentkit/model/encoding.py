@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.arrays import Float32, Float64
 from sentkit.formats.vectors.fingerprint import Space
 from sentkit.model.groups import Arrays, EncodeStats, RowGroup
 from sentkit.model.text.characters import BatchError, refuse_texts
@@ -211,49 +212,63 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     rounding. The operations after the readout apply to the mean of windows, so that it has unit
     length if the space requires it.
     """
+    # The windows: the first of each text, and then the later ones in the order of `tokens.windows`.
     windows_of_texts = tokens.windows.values()
-    others = [*chain.from_iterable(windows.later_windows for windows in windows_of_texts)]
-    all_windows = TokenBlock.of([*tokens, *others])
+    later_windows = [*chain.from_iterable(windows.later_windows for windows in windows_of_texts)]
+    later_counts = [len(windows.later_windows) for windows in windows_of_texts]
+    all_windows = TokenBlock.of([*tokens, *later_windows])
+    text_of_window = np.append(np.arange(len(tokens)), np.repeat([*tokens.windows], later_counts))
     first_batches = plan_batches(tokens, budget)
-    other_batches = [len(tokens) + batch for batch in plan_batches(TokenBlock.of(others), budget)]
-    batches_of_windows = first_batches + other_batches
+    later_batches = [
+        len(tokens) + batch for batch in plan_batches(TokenBlock.of(later_windows), budget)
+    ]
+    batches_of_windows = first_batches + later_batches
 
     # The vectors of all windows, before and after the operations.
-    read: Arrays = []
-    finished: Arrays = []
+    before_steps: Arrays = []
+    after_steps: Arrays = []
     arrays_of_batches = encoder.encode(map(all_windows.take, batches_of_windows))
     for batch, arrays in zip(batches_of_windows, arrays_of_batches, strict=True):
-        write_array_rows(read, batch, arrays, len(all_windows))
-        write_array_rows(finished, batch, apply_steps(arrays, encoder.steps), len(all_windows))
+        write_array_rows(before_steps, batch, arrays, len(all_windows))
+        finished = apply_steps(arrays, encoder.steps)
+        write_array_rows(after_steps, batch, finished, len(all_windows))
 
-    # All windows of a text, one after the other.
-    texts_of_others = np.repeat(
-        [*tokens.windows], [len(windows.later_windows) for windows in windows_of_texts]
-    )
-    texts = np.append(np.arange(len(tokens)), texts_of_others)
-    order = np.argsort(texts, kind="stable")
-    weights = {
+    # All windows of a text, one after the other. The sort is stable, so the first window is first.
+    order = np.argsort(text_of_window, kind="stable")
+    weights_of_text = {
         text: np.array(windows.weights)
         for text, windows in tokens.windows.items()
         if windows.weights
     }
-    if not weights:
-        return [vectors[order] for vectors in finished]
+    keeps_each_window = not weights_of_text  # --on-truncate chunks
+    if keeps_each_window:
+        return [vectors[order] for vectors in after_steps]
 
-    # The means of windows, in float64; zeros if all weights are 0.
-    ends = np.cumsum(np.bincount(texts))
-    means: Arrays = []
-    for vectors in read:
-        means_of_texts = []
-        for text, shares in weights.items():
-            indices = order[ends[text] - len(shares) : ends[text]]
-            means_of_texts.append(shares @ vectors[indices] / (shares.sum() or 1.0))
-        means.append(np.array(means_of_texts, np.float32))
-    vectors_of_texts = [vectors[: len(tokens)] for vectors in finished]
+    # The means of windows. A text without windows has the vector of its only one.
+    ends = np.cumsum(np.bincount(text_of_window))
+    windows_of_text = np.split(order, ends[:-1])
+    means = [
+        means_of_windows(vectors, windows_of_text, weights_of_text) for vectors in before_steps
+    ]
+    vectors_of_texts = [vectors[: len(tokens)] for vectors in after_steps]
     finished_means = apply_steps(means, encoder.steps)
     for vectors, vectors_of_means in zip(vectors_of_texts, finished_means, strict=True):
-        vectors[[*weights]] = vectors_of_means
+        vectors[[*weights_of_text]] = vectors_of_means
     return vectors_of_texts
+
+
+def means_of_windows(
+    vectors: Float32, windows_of_text: Sequence[Ints], weights_of_text: Mapping[int, Float64]
+) -> Float32:
+    """Return the mean of the windows of each text with weights: (w, d) -> (t, d), in float64.
+
+    It is zero if all weights are 0.
+    """
+    means = []
+    for text, weights in weights_of_text.items():
+        vectors_of_windows = vectors[windows_of_text[text]]
+        means.append(weights @ vectors_of_windows / (weights.sum() or 1.0))
+    return np.array(means, np.float32)
 
 
 def write_array_rows(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:

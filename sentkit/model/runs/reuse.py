@@ -145,9 +145,10 @@ class ReusableVectors:
         self.verified: set[int] = set()  # numbers of intact files
 
     @cached_property
-    def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """The keys of all vectors, sorted, and the number of the vector of each. Vectors with equal
-        keys are in the order of their numbers.
+    def keys_and_vectors(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """The keys of all vectors, sorted, and the number of the vector of each.
+
+        Equal keys are sorted by vector, so that `searchsorted` finds the first.
         """
         keys = bytearray()
         for store in self.stores:
@@ -172,7 +173,7 @@ class ReusableVectors:
 
     def with_stored_vectors(self, group: RowGroup) -> RowGroup:
         """The same group with the numbers of the stored vectors of its texts."""
-        stored_keys, _ = self.index
+        stored_keys, _ = self.keys_and_vectors
         if not len(stored_keys):
             return group
 
@@ -194,7 +195,7 @@ class ReusableVectors:
 
         # A text is reused if all of its keys are stored.
         vectors_of_text: dict[int, list[int]] = {}
-        for number, vector in zip(numbers, self.vectors_with(keys), strict=True):
+        for number, vector in zip(numbers, self.stored_vectors_of(keys), strict=True):
             vectors_of_text.setdefault(number, []).append(vector)
         stored = {
             number: tuple(vectors)
@@ -211,21 +212,28 @@ class ReusableVectors:
             return []
         return tokens.windows[number].characters
 
-    def vectors_with(self, keys: Sequence[bytes]) -> list[int]:
-        """The number of the first vector with each key, or MISSING. Notes that these are needed,
-        also those in int8, which are not read row by row.
-        """
-        stored_keys, vectors_by_key = self.index
-        array = np.frombuffer(b"".join(keys), KEY)
-        # A key behind the last stored one is compared with the last one, which it is not.
-        indices = np.minimum(np.searchsorted(stored_keys, array), len(stored_keys) - 1)
-        is_stored = stored_keys[indices] == array
-        vectors = vectors_by_key[indices]
+    def stored_vectors_of(self, keys: Sequence[bytes]) -> list[int]:
+        """The number of the first vector with each key, or MISSING if it cannot be read."""
+        vectors, is_stored = self._lookup(keys)
+        # Noted before those in int8 are left out: the input has their texts, so they are needed.
         self.needed[vectors[is_stored]] = True
-        can_be_read = np.array([file.storage.kind != "int8" for file in self.files])
-        is_stored &= can_be_read[self.files_of(vectors)]
-        result: list[int] = np.where(is_stored, vectors, MISSING).tolist()
+        is_readable = self.file_is_readable[self.files_of(vectors)]
+        result: list[int] = np.where(is_stored & is_readable, vectors, MISSING).tolist()
         return result
+
+    def _lookup(self, keys: Sequence[bytes]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The number of the first vector with each key, and whether there is one, both (n,)."""
+        stored_keys, vectors_by_key = self.keys_and_vectors
+        wanted_keys = np.frombuffer(b"".join(keys), KEY)
+        indices = np.searchsorted(stored_keys, wanted_keys)
+        # past the end: compare with the last key, which differs
+        indices = np.minimum(indices, len(stored_keys) - 1)
+        return vectors_by_key[indices], stored_keys[indices] == wanted_keys
+
+    @cached_property
+    def file_is_readable(self) -> NDArray[np.bool_]:
+        """Whether vectors are read from each file one by one, which int8 does not allow."""
+        return np.array([file.storage.kind != "int8" for file in self.files])
 
     def read(self, numbers: Sequence[int]) -> NDArray[np.float32]:
         """The vectors with these numbers, (n, d). A file is verified before its first use."""
@@ -277,7 +285,7 @@ class ReusableVectors:
 
     def count_unneeded(self) -> None:
         """Count the rows with only texts that no row of the input has."""
-        keys, order = self.index
+        keys, order = self.keys_and_vectors
         self.unneeded = 0
         if not len(keys):
             return
