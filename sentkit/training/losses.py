@@ -243,6 +243,36 @@ def false_negatives(
     return is_false
 
 
+@dataclass(frozen=True, slots=True)
+class SpanLogits:
+    """The logits of some consecutive pairs."""
+
+    pairs: Tensor  # (n,): their indices among all pairs
+    anchors: Texts
+    positives: Texts
+    temperature: float
+    drop: Filter
+
+    def of(self, side: Texts, texts: Texts, own: Tensor, *, keep_own: bool) -> Tensor:
+        """Return the logits of one side of these pairs with the texts, (n, m); -inf if left out.
+
+        `own` (n, m) are the texts of the pair itself, which are all kept or all left out.
+        """
+        is_left_out = own | false_negatives(self.anchors, self.positives, side, texts, self.drop)
+        if keep_own:
+            is_left_out &= ~own
+        similarities = cosines(side.vectors, texts.vectors) / self.temperature
+        return similarities.masked_fill(is_left_out, -torch.inf)
+
+    def is_same_pair(self, texts: Texts) -> Tensor:
+        """Return whether text i is of pair i, (n, m)."""
+        return self.pairs[:, None] == torch.arange(len(texts.ids), device=self.pairs.device)
+
+    def is_same_row(self, texts: Texts) -> Tensor:
+        """Return whether a text is of the row of the pair, (n, m)."""
+        return self.positives.rows[:, None] == texts.rows
+
+
 def candidate_contrast(
     anchors: Texts,
     positives: Texts,
@@ -263,52 +293,48 @@ def candidate_contrast(
     candidates = positives
     if negatives is not None:
         candidates = positives.joined(negatives)
-    at_once = max(1, MAX_COSINES // max(1, len(candidates.ids)))
+    anchors_per_span = max(1, MAX_COSINES // max(1, len(candidates.ids)))
     count = len(anchors.ids)
 
     def of_span(start: int, stop: int) -> Tensor:
-        rows = torch.arange(start, stop, device=anchors.ids.device)
-        span_anchors = anchors.span(start, stop)
-        span_positives = positives.span(start, stop)
+        span = SpanLogits(
+            pairs=torch.arange(start, stop, device=anchors.ids.device),
+            anchors=anchors.span(start, stop),
+            positives=positives.span(start, stop),
+            temperature=temperature,
+            drop=drop,
+        )
 
-        def hidden(side: Texts, texts: Texts) -> Tensor:
-            return false_negatives(span_anchors, span_positives, side, texts, drop)
+        def cross_entropy(logits: Tensor) -> Tensor:
+            return F.cross_entropy(logits, span.pairs, reduction="none")  # column i of pair i
 
-        def logits(side: Texts, texts: Texts, hidden: Tensor) -> Tensor:
-            similarities = cosines(side.vectors, texts.vectors) / temperature
-            return similarities.masked_fill(hidden, -torch.inf)
-
-        def is_same_pair(columns: int) -> Tensor:
-            return rows[:, None] == torch.arange(columns, device=rows.device)
-
-        def cross_entropy(values: Tensor) -> Tensor:
-            return F.cross_entropy(values, rows, reduction="none")
-
-        # Anchors against all candidates.
-        not_compared = hidden(span_anchors, candidates) & ~is_same_pair(len(candidates.ids))
-        forward = logits(span_anchors, candidates, not_compared)
+        # Anchors against all candidates. The pair itself counts in both directions.
+        forward = span.of(
+            span.anchors, candidates, own=span.is_same_pair(candidates), keep_own=True
+        )
         if form == "one-way":
             return cross_entropy(forward)
 
         # Positives against all anchors.
-        not_compared = hidden(span_positives, anchors) & ~is_same_pair(count)
-        backward = logits(span_positives, anchors, not_compared)
+        backward = span.of(span.positives, anchors, own=span.is_same_pair(anchors), keep_own=True)
         if form == "symmetric":
             return (cross_entropy(forward) + cross_entropy(backward)) / 2
 
-        # Anchors against anchors, and positives against the candidates of other rows.
-        not_compared = hidden(span_anchors, anchors) | is_same_pair(count)
-        among_anchors = logits(span_anchors, anchors, not_compared)
-        of_same_row = span_positives.rows[:, None] == candidates.rows
-        not_compared = hidden(span_positives, candidates) | of_same_row
-        of_positives = logits(span_positives, candidates, not_compared)
+        # Anchors against anchors, and positives against candidates, without those of their own row.
+        among_anchors = span.of(
+            span.anchors, anchors, own=span.is_same_pair(anchors), keep_own=False
+        )
+        of_positives = span.of(
+            span.positives, candidates, own=span.is_same_row(candidates), keep_own=False
+        )
+        # `forward` is first, because its column i is the target of pair i.
         return cross_entropy(torch.cat([forward, among_anchors, backward, of_positives], 1))
 
-    if count <= at_once:
+    if count <= anchors_per_span:
         return of_span(0, count)
     values: list[Tensor] = []
-    for start in range(0, count, at_once):
-        stop = min(start + at_once, count)
+    for start in range(0, count, anchors_per_span):
+        stop = min(start + anchors_per_span, count)
         values.append(
             checkpoint(of_span, start, stop, use_reentrant=False, preserve_rng_state=False)
         )
