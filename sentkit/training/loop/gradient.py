@@ -122,7 +122,7 @@ class Gradient:
         outputs_of_chunks: list[Outputs] = []
         with torch.no_grad():
             for chunk in chunk_rows:
-                restores.append(random_state(self.processes.device))
+                restores.append(restorer_of_random_state(self.processes.device))
                 outputs_of_chunks.append(self._encode(batch.take(chunk)))
         torch.clear_autocast_cache()  # casts without gradient
         joined: Outputs = {}
@@ -203,7 +203,7 @@ def keeping_casts(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False)
 
 
-def random_state(device: torch.device) -> Callable[[], None]:
+def restorer_of_random_state(device: torch.device) -> Callable[[], None]:
     """Return a function that restores the present state of the generators of dropout."""
     on_device: Tensor | None = None
     if device.type == "cuda":
@@ -250,7 +250,7 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     same limit.
     """
     device = gradient.processes.device
-    restore = random_state(device)
+    restore = restorer_of_random_state(device)
     encoders = [module for module in gradient.method.modules() if isinstance(module, Bert)]
     graphs = [encoder.graphs for encoder in encoders]
     for encoder in encoders:

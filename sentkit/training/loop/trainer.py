@@ -26,7 +26,7 @@ from sentkit.training.data.dev import Dev
 from sentkit.training.loop.gradient import (
     Gradient,
     clip_gradient,
-    random_state,
+    restorer_of_random_state,
     set_random_state,
     tokens_that_fit,
 )
@@ -65,11 +65,12 @@ class UnreadStep:
     """
 
     index: int  # from 0
-    names: tuple[str, ...]  # of its values
-    wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is not finite
+    term_names: tuple[str, ...]
+    # returns the terms and the norm of the gradient, and 1 if this step or one before is not finite
+    wait: Callable[[], Arrays]
     record: dict[str, Any]  # of the log, without the values
     start_time: float
-    rewind: Callable[[], None]  # restores the random state
+    restore_random: Callable[[], None]
     step_counts: Mapping[Tensor, int]  # steps of each parameter before this one
 
 
@@ -138,8 +139,8 @@ class Trainer:
         if device.type == "cuda" and type(method).after_step is Method.after_step:
             self.max_unread = MAX_UNREAD
         self.last_read = 0.0  # when the values of the last step were read
-        # 1 after a step with a value that is not finite
-        self.not_finite = torch.zeros((), device=device)
+        # 1 from the first step on that has a value that is not finite
+        self.has_diverged = torch.zeros((), device=device)
 
     @property
     def recipe(self) -> Recipe:
@@ -192,15 +193,16 @@ class Trainer:
         factor = self.factor(step)
 
         # The terms of the loss, the gradient and its norm.
-        rewind = random_state(self.processes.device)
-        terms = self._gradient(batch, rewind)
-        terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
-        values = torch.stack([value.double() for value in terms.values()])
-        has_bad_value = (~values.isfinite().all()).to(self.not_finite)
+        restore_random = restorer_of_random_state(self.processes.device)
+        terms = self._gradient(batch, restore_random)
+        norm = clip_gradient(self.gradient.parameters, self.recipe.clip)
+        values = torch.stack([value.double() for value in [*terms.values(), norm]])
+        has_bad_value = (~values.isfinite().all()).to(self.has_diverged)
         has_bad_value = self.processes.reduced(has_bad_value, MAX)
-        self.not_finite = torch.maximum(self.not_finite, has_bad_value)  # also for all later steps
+        self.has_diverged = torch.maximum(self.has_diverged, has_bad_value)
 
-        # Start to copy the values to the host.
+        # Start to copy the values to the host. `_read_steps` adds those that are None to the
+        # record, whose order is that of the log.
         record = {
             "step": step + 1,
             "of": self.order.steps,
@@ -214,11 +216,11 @@ class Trainer:
         self.unread.append(
             UnreadStep(
                 index=step,
-                names=tuple(terms),
-                wait=to_host([values, self.not_finite]),
+                term_names=tuple(terms),
+                wait=to_host([values, self.has_diverged]),
                 record=record,
                 start_time=start_time,
-                rewind=rewind,
+                restore_random=restore_random,
                 step_counts={
                     parameter: state["step"] for parameter, state in self.optimizer.state.items()
                 },
@@ -226,18 +228,18 @@ class Trainer:
         )
 
         # Apply the step. With unread steps, the optimizer applies it only if all values are finite.
-        skipped: Tensor | None = self.not_finite
+        skip_flag: Tensor | None = self.has_diverged
         if self.max_unread == 0:
-            self._values_of(self.unread[0])
-            skipped = None
+            self._check_finite(self.unread[0])
+            skip_flag = None
         for group, rate in zip(self.optimizer.param_groups, self.highest_rates, strict=True):
             group["lr"] = rate * factor
-        self.optimizer.step(skipped)
+        self.optimizer.step(skip_flag)
         self.method.after_step(self.gradient.outputs)
         self.position.step += 1
         self._read_steps(self.max_unread)
 
-    def _gradient(self, batch: Batch, rewind: Callable[[], None]) -> dict[str, Tensor]:
+    def _gradient(self, batch: Batch, restore_random: Callable[[], None]) -> dict[str, Tensor]:
         """Compute the gradient in chunks that fit into the memory of the device."""
         limits = self.position.limits  # [step, tokens of a chunk from this step on]
         step = self.position.step
@@ -265,7 +267,7 @@ class Trainer:
             # The error refers to tensors of the failed pass, so free their memory after its
             # handler.
             torch.cuda.empty_cache()
-            rewind()
+            restore_random()
             if freed_graphs:
                 continue
             halved = max(1, min(limit or batch.tokens, batch.tokens) // 2)
@@ -287,32 +289,46 @@ class Trainer:
     def _read_steps(self, remaining: int = 0) -> None:
         """Check and report the steps with unread values, except the last `remaining`."""
         while len(self.unread) > remaining:
-            step = self.unread[0]
-            *terms, norm = self._values_of(step)
-            self.unread.popleft()
+            step = self.unread.popleft()
+            self._check_finite(step)
+            values, _ = step.wait()
+            *terms, norm = values.tolist()
 
             # A step begins when the device has finished the one before.
             start_time = max(step.start_time, self.last_read)
             self.last_read = time.monotonic()
             seconds = max(self.last_read - start_time, 1e-9)
-            # the last name is that of the norm
-            term_of_name = dict(zip(step.names, terms, strict=False))
+            term_of_name = dict(zip(step.term_names, terms, strict=True))
             record = {**step.record, "loss": sum(terms), "terms": term_of_name, "norm": norm}
             self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
-    def _values_of(self, step: UnreadStep) -> list[float]:
-        """Return the terms of the loss and the norm of the gradient. Raise a DivergedError if one
-        is not finite.
+    def _check_finite(self, step: UnreadStep) -> None:
+        """Raise a DivergedError if a term of the loss or the norm of the gradient is not finite.
 
         The state before this step is then saved: neither this step nor one after it was applied.
         """
-        values, not_finite = step.wait()
-        if not not_finite:
-            return values.tolist()
+        values, has_diverged = step.wait()
+        if not has_diverged:
+            return
+        self._return_to(step)
+        self._check_weights()
+        if step.index:
+            self.save()
 
-        # Return to the beginning of the step.
+        problems: list[str] = []
+        for name, value in zip([*step.term_names, NORM], values.tolist(), strict=True):
+            if not math.isfinite(value):
+                problems.append(f"{name} is {value}")
+        problem = ", ".join(problems) or "a term of the loss is not finite"  # of another process
+        problem = f"{problem} at step {step.index + 1}: the run cannot continue"
+        raise self._diverged(problem)
+
+    def _return_to(self, step: UnreadStep) -> None:
+        """Restore the state at the beginning of a step. The weights are still those, because
+        neither this step nor one after it was applied.
+        """
         self.unread.clear()
-        step.rewind()
+        step.restore_random()
         states = self.optimizer.state
         self.optimizer.state = {
             parameter: {**states[parameter], "step": count}
@@ -323,17 +339,6 @@ class Trainer:
             self.position.limits = [
                 entry for entry in self.position.limits if entry[0] <= step.index
             ]
-        self._check_weights()
-        if step.index:
-            self.save()
-
-        problems: list[str] = []
-        for name, value in zip(step.names, values.tolist(), strict=True):
-            if not math.isfinite(value):
-                problems.append(f"{name} is {value}")
-        problem = ", ".join(problems) or "a term of the loss is not finite"  # of another process
-        problem = f"{problem} at step {step.index + 1}: the run cannot continue"
-        raise self._diverged(problem)
 
     def _check_weights(self) -> None:
         """Raise a DivergedError if weights contain NaN or infinity. They must not be saved."""
