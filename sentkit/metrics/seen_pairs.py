@@ -15,7 +15,9 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import field_names_of
 
 LEVELS = ("one", "both", "pair")  # level 1: one text occurs; 2: both; 3: both in one row
-EXCLUDED = 2  # a report also has the correlation without the pairs from this level on
+BOTH_TEXTS = 2
+SAME_PAIR = 3
+EXCLUDED = BOTH_TEXTS  # a report also has the correlation without the pairs from this level on
 TEXTS = (*FIELDS, "definition")
 ENDS = ".!?\u3002\u061f\u06d4\u0964"  # full stops and question marks that NFKC leaves unchanged
 

@@ -11,7 +11,7 @@ from sentkit.process import Stop
 from sentkit.training.base import Base
 from sentkit.training.catalogue import LoadedMethod
 from sentkit.training.data.corpus import Corpus
-from sentkit.training.data.dev import Dev, LabelledRows
+from sentkit.training.data.dev import EvaluationRows, LabelledRows
 from sentkit.training.loop.processes import Processes
 from sentkit.training.method import Method
 
@@ -63,7 +63,7 @@ class Run:
     processes: Processes = field(default_factory=Processes)
     base: Base = field(default=None)  # type: ignore[assignment]
     corpus: Corpus = field(default=None)  # type: ignore[assignment]
-    dev: Dev | None = None
+    dev: EvaluationRows | None = None
     test: LabelledRows | None = None
     # `command_record`, for the checkpoint
     recorded: Mapping[str, Any] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_field_names
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
-from sentkit.metrics.seen_pairs import EXCLUDED, SeenPairs
+from sentkit.metrics.seen_pairs import BOTH_TEXTS, SAME_PAIR, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.checkpoint_reading import check_width
@@ -48,6 +48,7 @@ from sentkit.transforms.steps import Step, apply_step
 SPEARMAN = "Spearman"
 MRR = "MRR@10"
 ACCURACY = "accuracy of triplets"
+ALL_ROWS = slice(None)
 
 
 def digest_of(gold: NDArray[np.float64], texts: Iterable[NDArray], metric: str = "") -> str:
@@ -79,28 +80,71 @@ def computed(
     return np.concatenate(values)[np.argsort(order)]
 
 
-@dataclass(frozen=True, slots=True)
-class Dev:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRows:
+    """Rows on which a method is evaluated."""
+
+    gold: NDArray[np.float64]  # empty for rows without scores
+    rows: Sequence[Row] = ()
+    metric: str = SPEARMAN
+    warning_of_skipped: str | None = None  # about rows without a score or a label
+
+    @property
+    def digest(self) -> str:
+        raise NotImplementedError
+
+    def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
+        """Return what the measures compare with `gold`, (n, ...). None: the readout for --dev."""
+        raise NotImplementedError
+
+    def measures(
+        self, values: NDArray, rows: NDArray[np.intp] | slice = ALL_ROWS
+    ) -> dict[str, float]:
+        """Return each measure of these rows, x 100."""
+        raise NotImplementedError
+
+    def best_score(self, method: Method, poll: Callable[[], None]) -> float:
+        """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
+        return max(self.scores_of_encoders(method, poll), key=nan_lowest)
+
+    def scores_of_encoders(self, method: Method, poll: Callable[[], None]) -> list[float]:
+        """Return the score of each encoder, with the readout for --dev."""
+        scores: list[float] = []
+        for body in method.encoders():
+            with using(method, body):
+                scores.append(self.score_with_readout(None, method, poll))
+        return scores
+
+    def score_with_readout(
+        self, readout: str | None, method: Method, poll: Callable[[], None]
+    ) -> float:
+        values = self.values(method, readout, poll)
+        return self.measures(values)[self.metric]
+
+    def intervals(self, values: NDArray) -> dict[str, list[float]]:
+        """Return the 95 % interval of each measure."""
+        return bootstrap(lambda rows: self.measures(values, rows), len(self.rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dev(EvaluationRows):
     """Rows that are compared by the vectors of their texts."""
 
     # all first texts of the rows, then all second texts, then the third ones
     tokens: Sequence[Tokens]
-    gold: NDArray[np.float64]  # empty for rows without scores
-    templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
+    tokens_in_template: Sequence[Tokens] = ()  # that of the readout `prompt`
     # The texts with the template that the base declares, and its steps after the readout.
-    declared: Sequence[Tokens] = ()
+    tokens_in_declared_template: Sequence[Tokens] = ()
     steps_of_base: Sequence[Step] = ()
-    texts: SeenPairs = field(default_factory=SeenPairs)  # the first two of each row
-    rows: Sequence[Row] = ()
-    metric: str = SPEARMAN
+    seen_pairs: SeenPairs = field(default_factory=SeenPairs)  # the first two texts of each row
     sides: Sequence[str] = ()  # of the rows
-    # indices of the texts that are empty or blank: their vectors are zero, as those of `encode`
+    # indices in `tokens` of the texts that are empty or blank: their vectors are zero, as those of
+    # `encode`
     blank_texts: Sequence[int] = ()
-    skipped: str | None = None  # a warning about rows without a score
 
     @property
     def digest(self) -> str:
-        texts = [*self.tokens, *self.templated, *self.declared]
+        texts = [*self.tokens, *self.tokens_in_template, *self.tokens_in_declared_template]
         ids = [np.array(text.ids, np.int64) for text in texts]
         if self.blank_texts:
             ids.append(np.array(self.blank_texts, np.int64))
@@ -111,18 +155,18 @@ class Dev:
 
     def leak(self) -> str | None:
         """Return a warning if pairs occur in the training rows, as a pair or as two texts."""
-        levels = [self.texts.level(pair) for pair in range(len(self.rows))]
-        leaked = [pair for pair, level in enumerate(levels) if level >= EXCLUDED]
+        levels = [self.seen_pairs.level(pair) for pair in range(len(self.rows))]
+        leaked = [pair for pair, level in enumerate(levels) if level >= BOTH_TEXTS]
         if not leaked:
             return None
-        as_two_texts = levels.count(EXCLUDED)
-        as_pair = levels.count(EXCLUDED + 1)
+        as_two_texts = levels.count(BOTH_TEXTS)
+        as_pair = levels.count(SAME_PAIR)
         problem = (
             f"the training rows contain {as_pair} of {len(levels)} pairs,"
             f" and both texts of {as_two_texts} others"
         )
         row = self.rows[leaked[0]]
-        training_line = self.texts.places(leaked[0])[0]
+        training_line = self.seen_pairs.places(leaked[0])[0]
         return f"{row.source}: {problem}; the first is line {row.number}, in {training_line}"
 
     def zero_vectors(self) -> str | None:
@@ -134,54 +178,39 @@ class Dev:
         counts = f"{len(rows)} of {len(self.rows)} rows have an empty text"
         return f"{first.source}: {counts}, whose vector is zero; the first is line {first.number}"
 
-    def score(self, method: Method, poll: Callable[[], None]) -> float:
-        """Return the score with the readout for --dev, of the best encoder. NaN if undefined."""
-        return max(self.scores(method, poll), key=nan_lowest)
-
-    def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
-        """Return the score of each encoder, with the readout for --dev."""
-        scores: list[float] = []
-        for body in method.encoders():
-            with using(method, body):
-                scores.append(self.score_as(None, method, poll))
-        return scores
-
-    def score_as(self, readout: str | None, method: Method, poll: Callable[[], None]) -> float:
-        values = self.values(method, readout, poll)
-        return self.measures(values, slice(None))[self.metric]
-
     def score_base(self, base: Base, method: Method, poll: Callable[[], None]) -> float:
         """Return the score of the untrained encoder with the readout that the base declares, and
         with the steps after it.
         """
         assert base.declared is not None, "the caller checks it"
-        with_declared_template = replace(self, templated=self.declared)
-        vectors = with_declared_template.vectors(method, base.declared.name, poll)
+        vectors = self.vectors(method, base.declared.name, poll, self.tokens_in_declared_template)
         check_width(base.checkpoint, self.steps_of_base, vectors.shape[1])
         for step in self.steps_of_base:
             vectors = apply_step(step, vectors)
         values = self.similarities(vectors)
-        return self.measures(values, slice(None))[self.metric]
-
-    def intervals(self, values: NDArray) -> dict[str, list[float]]:
-        """Return the 95 % interval of each measure."""
-        return bootstrap(lambda rows: self.measures(values, rows), len(self.rows))
+        return self.measures(values)[self.metric]
 
     def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
         """Return the similarity or the score of each row, (n,). None: with the readout for
         --dev.
         """
-        return self.similarities(self.vectors(method, readout, poll))
+        vectors = self.vectors(method, readout, poll, self.tokens_in_template)
+        return self.similarities(vectors)
 
     def vectors(
-        self, method: Method, readout: str | None, poll: Callable[[], None]
+        self,
+        method: Method,
+        readout: str | None,
+        poll: Callable[[], None],
+        tokens_in_template: Sequence[Tokens],
     ) -> NDArray[np.float32]:
-        """Return the vectors of all texts, (texts, d)."""
+        """Return the vectors of all texts, (texts, d). The readout `prompt` reads
+        `tokens_in_template`.
+        """
         chosen = parse_readout(readout or method.dev_readout(method.settings))
         texts = self.tokens
         if chosen.reduction == "token":
-            texts = self.templated
-
+            texts = tokens_in_template
         filled_texts = np.delete(np.arange(len(texts)), self.blank_texts)
 
         def vectors_of(indices: NDArray[np.intp]) -> Tensor:
@@ -210,12 +239,13 @@ class Dev:
         first, second = np.split(vectors, 2)
         if self.metric == MRR:
             # equal texts have equal numbers
-            first_numbers, second_numbers = np.array(self.texts.pairs).T
+            first_numbers, second_numbers = np.array(self.seen_pairs.pairs).T
             return mrr_of_pairs(first, second, first_numbers, second_numbers)
         return SIMILARITIES["cosine"](first, second)
 
-    def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
-        """Return each measure of these rows, x 100."""
+    def measures(
+        self, values: NDArray, rows: NDArray[np.intp] | slice = ALL_ROWS
+    ) -> dict[str, float]:
         if self.metric == SPEARMAN:
             return {SPEARMAN: 100.0 * spearman(values[rows], self.gold[rows])}
         return {self.metric: float(values[rows].mean())}
@@ -268,7 +298,7 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
         prompts=base.prompt_of_side,
         dev_sides=base.prompt_of_side,
     )
-    path, examples, gold, skipped = read_examples(inputs, parser)
+    path, examples, gold, warning_of_skipped = read_examples(inputs, parser)
     if parser.metric == SPEARMAN:
         if len(gold) < 2:
             raise DataError(
@@ -291,15 +321,16 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     if len(blank_texts) == len(all_texts):
         raise DataError("all texts are empty", source=path)
     tokens = tokens_of(examples, base.final_tokenizer, parser.prompts)
-    templated: list[Tokens] = []
+    tokens_in_template: list[Tokens] = []
     readouts = [*kind.readouts(settings), kind.dev_readout(settings)]
     if any(parse_readout(name).reduction == "token" for name in readouts):
         tokenizer = base.final_tokenizer_with(template_of(settings))
-        templated = tokens_of(examples, tokenizer, parser.prompts)
+        tokens_in_template = tokens_of(examples, tokenizer, parser.prompts)
     steps_of_base = base.read_steps()
-    declared: list[Tokens] = []
+    tokens_in_declared_template: list[Tokens] = []
     if base.declared is not None and base.declared.reduction == "token":
-        declared = tokens_of(examples, base.final_tokenizer_with(None), parser.prompts)
+        tokenizer = base.final_tokenizer_with(None)
+        tokens_in_declared_template = tokens_of(examples, tokenizer, parser.prompts)
 
     sides: Sequence[str] = ()
     if parser.kind is not None:
@@ -308,15 +339,15 @@ def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -
     return Dev(
         tokens=tokens,
         gold=gold,
-        templated=templated,
-        declared=declared,
+        tokens_in_template=tokens_in_template,
+        tokens_in_declared_template=tokens_in_declared_template,
         steps_of_base=steps_of_base,
-        texts=seen_pairs,
+        seen_pairs=seen_pairs,
         rows=rows,
         metric=parser.metric,
         sides=sides,
         blank_texts=blank_texts,
-        skipped=skipped,
+        warning_of_skipped=warning_of_skipped,
     )
 
 
@@ -361,11 +392,11 @@ def tokens_of(
     return tokens
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledRows(Dev):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledRows(EvaluationRows):
     """Rows with labels or scores that the method predicts."""
 
-    columns: tuple[Sequence[Ids], ...] = ()
+    columns: tuple[Sequence[Ids], ...]  # the tokens of each text of the rows
 
     @property
     def digest(self) -> str:
@@ -394,7 +425,9 @@ class LabelledRows(Dev):
 
         return computed(method, Batch(self.columns).row_tokens, logits_of, poll)
 
-    def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
+    def measures(
+        self, values: NDArray, rows: NDArray[np.intp] | slice = ALL_ROWS
+    ) -> dict[str, float]:
         if values.shape[1] == 1:
             scores = number_scores(values[rows, 0], self.gold[rows])
         else:
@@ -417,7 +450,7 @@ def read_labelled(
         kind = PAIR
     reads_like_training = replace(reads, kinds=(kind,), target=target)
     parser = ExampleParser(flag, reads_like_training, common_field_names(inputs))
-    path, examples, gold, skipped = read_examples(inputs, parser)
+    path, examples, gold, warning_of_skipped = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)
     if not number_of_label:
@@ -432,4 +465,10 @@ def read_labelled(
                 raise example.row.error(text.problem)
     ids = tuple([np.array(text.ids, np.int32) for text in column] for column in columns)
     rows = [example.row for example in examples]
-    return LabelledRows((), gold, rows=rows, metric=metric, skipped=skipped, columns=ids)
+    return LabelledRows(
+        gold=gold,
+        rows=rows,
+        metric=metric,
+        warning_of_skipped=warning_of_skipped,
+        columns=ids,
+    )

@@ -22,7 +22,7 @@ from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.process import RESUME, Interrupted, Stopped
 from sentkit.training.data.corpus import Batch, Corpus, Order, stream
-from sentkit.training.data.dev import Dev
+from sentkit.training.data.dev import Dev, EvaluationRows
 from sentkit.training.loop.gradient import (
     Gradient,
     clip_gradient,
@@ -424,15 +424,11 @@ class Trainer:
         }
         self._report(record, before=self.position.first_score)
 
-    def _score(self, dev: Dev) -> float:
+    def _score(self, dev: EvaluationRows) -> float:
         base = self.run.base
-        if (
-            self.position.step == 0
-            and base.declared is not None
-            and not self.run.method_class.needs.labels
-        ):
+        if self.position.step == 0 and base.declared is not None and isinstance(dev, Dev):
             return dev.score_base(base, self.method, self.stop.poll)
-        return dev.score(self.method, self.stop.poll)
+        return dev.best_score(self.method, self.stop.poll)
 
     # Saving.
 

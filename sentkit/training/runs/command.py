@@ -155,6 +155,7 @@ def perform_group(
 
         # The rows, on --dev and --test, and of training.
         dev: Dev | None = None
+        labelled_dev: LabelledRows | None = None
         test: LabelledRows | None = None
         has_labels = run.method_class.needs.labels
         dev_path = run.given("--dev")
@@ -164,7 +165,7 @@ def perform_group(
         corpus = read_corpus(run, inputs, base, dev)
         if has_labels:  # those of the training rows
             with run.stop.interruptible():
-                dev = read_labels("--dev", run, inputs, base, corpus)
+                labelled_dev = read_labels("--dev", run, inputs, base, corpus)
                 test = read_labels("--test", run, inputs, base, corpus)
 
         check_steps(group, corpus)
@@ -184,7 +185,16 @@ def perform_group(
             later_work = sum(work_of(later, len(corpus)) for later in unfinished)
             run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
             try:
-                train(replace(run, base=base, corpus=corpus, dev=dev, test=test, recorded=recorded))
+                train(
+                    replace(
+                        run,
+                        base=base,
+                        corpus=corpus,
+                        dev=dev or labelled_dev,
+                        test=test,
+                        recorded=recorded,
+                    )
+                )
             except DivergedError as error:
                 if not run.several:
                     raise
@@ -357,8 +367,8 @@ def read_labels(
     reads = run.method_class.reads(base, run.settings)
     rows = read_labelled(flag, inputs.with_paths(path), reads, corpus, run.settings.metric_name)
     seen = rows.seen_in(corpus)
-    if rows.skipped is not None:
-        run.reporter.warn(rows.skipped)
+    if rows.warning_of_skipped is not None:
+        run.reporter.warn(rows.warning_of_skipped)
     if seen:
         count = f"{seen} of {len(rows.rows)} rows of {flag}"
         run.reporter.warn(f"{path}: the training rows contain {count}")
@@ -383,7 +393,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
                 parser,
                 base.training_tokenizer,
                 dedup=settings.dedup,
-                seen_pairs=None if dev is None else dev.texts,
+                seen_pairs=None if dev is None else dev.seen_pairs,
                 with_files=settings.batches != MIXED,
             )
     run.processes.wait()
@@ -408,7 +418,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     warnings: list[str | None] = [*row_counts.warnings()]
     if dev is not None:
-        warnings += [dev.skipped, dev.zero_vectors(), dev.leak()]
+        warnings += [dev.warning_of_skipped, dev.zero_vectors(), dev.leak()]
     for warning in filter(None, warnings):
         run.reporter.warn(warning)
     return corpus

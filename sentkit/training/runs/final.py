@@ -11,7 +11,7 @@ from typing import Any
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.reports import defined
 from sentkit.process import RESUME, Interrupted, Stopped
-from sentkit.training.data.dev import SPEARMAN, nan_lowest
+from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import environment
 from sentkit.training.loop.state import LOG
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
@@ -109,7 +109,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     if run.dev is None or len(encoders) == 1:
         yield {}
         return
-    scores = run.dev.scores(method, trainer.stop.poll)
+    scores = run.dev.scores_of_encoders(method, trainer.stop.poll)
     best = max(range(len(scores)), key=lambda index: nan_lowest(scores[index]))
     with using(method, encoders[best]):
         yield {"encoder": best + 1, "dev_by_encoder": [defined(score) for score in scores]}
@@ -124,11 +124,11 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     method = trainer.method
     poll = trainer.stop.poll
     names = method.readouts(run.settings)
-    if run.dev is None or run.method_class.needs.labels:
+    if not isinstance(run.dev, Dev):  # none, or rows with labels, which no readout predicts
         return {}
     if names == (method.dev_readout(run.settings),):
         return {}
-    scores = {name: run.dev.score_as(name, method, poll) for name in names}
+    scores = {name: run.dev.score_with_readout(name, method, poll) for name in names}
     # of equal scores, the first readout
     best = max(names, key=lambda name: nan_lowest(scores[name]))
 
@@ -136,7 +136,7 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     # else with the best one.
     untrained = run.method_class.build(run.base, run.settings).to(method.device)
     if run.base.declared is None:
-        before = run.dev.score_as(best, untrained, poll)
+        before = run.dev.score_with_readout(best, untrained, poll)
     else:
         before = run.dev.score_base(run.base, untrained, poll)
     chosen: dict[str, Any] = {

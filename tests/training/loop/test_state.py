@@ -32,8 +32,8 @@ def saved(trainer_of, texts, monkeypatch, one_layer):
     weights.
     """
     scores = iter([10.0, 20.0, 30.0, 40.0])
-    monkeypatch.setattr(Dev, "score", lambda *_: next(scores))
-    more = {"dev": Dev((), np.empty(0)), "save_every": 1}
+    monkeypatch.setattr(Dev, "best_score", lambda *_: next(scores))
+    more = {"dev": Dev(tokens=(), gold=np.empty(0)), "save_every": 1}
     trainer = trainer_of(
         METHODS["simcse"].load(), texts, base=one_layer, batch=4, epochs=2, eval_every=1, **more
     )
