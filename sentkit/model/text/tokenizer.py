@@ -447,7 +447,7 @@ def sentence_range(template: Template, input_text: str, encoding: "Encoding") ->
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:
     """Return the token id of each word, or None if the word is not exactly one token.
 
-    Words are tokenised without a leading space, because a byte-level BPE has other tokens for words
+    Words are tokenized without a leading space, because a byte-level BPE has other tokens for words
     after a space. The unknown token and special tokens give None.
     """
     numbers: list[int | None] = []

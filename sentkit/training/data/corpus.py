@@ -1,6 +1,6 @@
 """The rows of a run as token ids, and the rows and random draws of each step.
 
-`corpus_writer.py` tokenises the rows once into files. All processes map these files. A million
+`corpus_writer.py` tokenizes the rows once into files. All processes map these files. A million
 sentences need about 100 MB on disk and a few MB of memory.
 
 The rows and draws of a step are computed from the seed and the step number. The position of a run

@@ -1,4 +1,4 @@
-"""Tokenises the rows of a run and writes them to the files that `map_corpus` maps.
+"""Tokenizes the rows of a run and writes them to the files that `map_corpus` maps.
 
 The files contain the token ids of all texts, the end of each text, the target of each row, and the
 vectors of a teacher. One process writes them.
@@ -28,7 +28,7 @@ from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens
 from sentkit.training.data.corpus import CORPUS, ENDS, FILES, IDS, ROWS, TARGETS, VECTORS
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
-BLOCK_ROWS = 2048  # rows tokenised at once
+BLOCK_ROWS = 2048  # rows tokenized at once
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def write_corpus(
     seen_pairs: SeenPairs | None = None,
     with_files: bool = False,
 ) -> RowCounts:
-    """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of
+    """Tokenize all rows and write the files of a corpus. `seen_pairs` takes the texts of
     each row. `with_files`: also write the number of the file of each row.
     """
     for name in CORPUS:
@@ -99,7 +99,7 @@ def write_corpus(
     with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
         for block in in_blocks_of_size(used_blocks, joined_vector_blocks, BLOCK_ROWS):
             examples = [example for (example,) in block.rows.texts]
-            good_rows = tokenised(block.rows, examples, parser, tokenizer, inputs.rejects)
+            good_rows = tokenized(block.rows, examples, parser, tokenizer, inputs.rejects)
             for rows, tokens, row_of_text in good_rows:
                 ids_file.write(tokens.ids.data)
                 text_ends.extend((tokens_written + np.cumsum(tokens.lengths)).tolist())
@@ -198,7 +198,7 @@ def used_rows(
             yield block.take(used)
 
 
-def tokenised(
+def tokenized(
     rows: RowBlock,
     examples: Sequence[Example],
     parser: ExampleParser,
@@ -212,35 +212,32 @@ def tokenised(
     texts. With several columns, each text counts as several texts, one after the other: text 0 of
     column 0, text 0 of column 1, text 1 of column 0, ...
     """
-    columns = [as_block(column) for column in columns_of(examples, parser, tokenizer)]
-    column_length = len(columns[0])
-    if column_length == len(rows):  # each text of a row has its own column, or a row has one text
-        texts_of_row = [1] * len(rows)
-    else:
-        texts_of_row = [len(example.texts) for example in examples]
+    columns, texts_of_row = columns_of(examples, parser, tokenizer)
+    blocks = [as_block(column) for column in columns]
+    text_count = len(blocks[0])
     row_of_text = np.repeat(np.arange(len(rows)), texts_of_row)
-    row_of_text = np.repeat(row_of_text, len(columns))
 
-    # Refuse rows with a bad text. The first problem of a row is its message.
+    # Refuse rows with a bad text. The first problem of a row, in this order, is its message.
     problems: list[tuple[int, int, str]] = []
-    for column_index, column in enumerate(columns):
-        for text, problem in column.problems.items():
+    for column_index, block in enumerate(blocks):
+        for text, problem in block.problems.items():
             problems.append((text, column_index, problem))
     for text, _, problem in sorted(problems):
-        rows.refuse(int(row_of_text[text * len(columns)]), problem)
+        rows.refuse(int(row_of_text[text]), problem)
 
     # The columns one after the other, and the order that puts the texts of a row together.
-    lengths = np.concatenate([column.lengths for column in columns])
-    truncated = np.concatenate([column.truncated for column in columns])
-    ids = np.concatenate([column.ids for column in columns])
-    tokens = TokenBlock(ids, lengths, lengths + truncated)
-    order = np.arange(column_length)[:, None] + column_length * np.arange(len(columns))
-    order = order.ravel()
+    lengths = np.concatenate([block.lengths for block in blocks])
+    truncated = np.concatenate([block.truncated for block in blocks])
+    ids = np.concatenate([block.ids for block in blocks])
+    full_lengths = lengths + truncated  # only whether it is larger is read
+    tokens = TokenBlock(ids, lengths, full_lengths)
+    text_by_text = np.arange(len(lengths)).reshape(len(blocks), text_count).T.ravel()
+    row_of_output = np.repeat(row_of_text, len(blocks))
     for good_rows in rejects.good_indices(rows):
         is_good = np.zeros(len(rows), bool)
         is_good[good_rows] = True
-        is_written = is_good[row_of_text]
-        yield good_rows, tokens.take(order[is_written]), row_of_text[is_written]
+        is_written = is_good[row_of_output]
+        yield good_rows, tokens.take(text_by_text[is_written]), row_of_output[is_written]
 
 
 def tokenized_with_prompts(
@@ -263,16 +260,18 @@ def as_block(texts: Sequence[Tokens]) -> TokenBlock:
 
 def columns_of(
     examples: Sequence[Example], parser: ExampleParser, tokenizer: TextTokenizer
-) -> list[Sequence[Tokens]]:
-    """Return the columns of these rows. Each has one text of each row, or all texts of all rows.
+) -> tuple[list[Sequence[Tokens]], list[int]]:
+    """Return the columns of these rows, and how many texts of each row are in a column: one, or all
+    texts of the row.
 
     `examples` are the rows that were not omitted.
     """
+    one_of_each_row = [1] * len(examples)
     reads = parser.reads  # what the method needs of a row
     prompts = parser.prompts
     # One column for each text of a row, without prompts, as `classify` reads pairs.
     if reads.tokenize is not None:
-        return reads.tokenize([example.texts for example in examples])
+        return reads.tokenize([example.texts for example in examples]), one_of_each_row
 
     # One text of each row in each column, by the tokenizer of the column, such as one with its
     # template.
@@ -282,7 +281,7 @@ def columns_of(
             if prompts:
                 column_tokenizer = column_tokenizer.with_prompt(prompts[text_index])
             columns.append(column_tokenizer([example.texts[text_index] for example in examples]))
-        return columns
+        return columns, one_of_each_row
 
     # All texts in one column.
     texts = [text for example in examples for text in example.texts]
@@ -296,4 +295,4 @@ def columns_of(
         columns.append(tokenizer(texts))
     if reads.second_tokenizer is not None:  # of another model, with its own prompt
         columns.append(reads.second_tokenizer(texts))
-    return columns
+    return columns, [len(example.texts) for example in examples]
