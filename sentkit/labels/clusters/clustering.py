@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import UnavailableError
@@ -26,6 +27,8 @@ DISTANCES_PER_BLOCK = 1 << 16  # distances in a block, which fits in the cache
 ROWS_PER_BLOCK = 4096  # rows of a block
 PAIRS_PER_BLOCK = 2048  # rows and centres copied at a time for their exact distance
 SLACK = 1e-6  # relative; more than the rounding errors of limits
+MOST_ROWS = 0.9  # share of the rows; to copy more takes longer than their products
+LARGEST_PRODUCT = 1e37  # in float32, which ends at 3e38
 
 
 def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
@@ -33,14 +36,65 @@ def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
+def factor_against_overflow(largest: float) -> float:
+    """The factor of vectors whose products, at most `largest`, may overflow float32, or 1.
+
+    It is a power of two, which does not round. With it, the products are at most 1.
+    """
+    if largest <= LARGEST_PRODUCT:
+        return 1.0
+    _, exponent = math.frexp(largest)
+    return 2.0 ** -math.ceil(exponent / 2)
+
+
+class CentreValues:
+    """Values of rows x and centres c in float32: the smallest value of a row is that of its nearest
+    centre.
+
+    Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
+    m) x, with the mean m of the rows: products of short vectors have smaller errors. A value is
+    this by the square of `factor`, which is 1 unless the values would overflow.
+    """
+
+    def __init__(self, centres: Float64, mean: Float64, longest_row: float) -> None:
+        """`longest_row` is the largest distance of a row to the mean."""
+        self.centred_centres = centres - mean
+        lengths_of_centres = lengths(self.centred_centres)
+        offsets = np.vecdot(self.centred_centres, self.centred_centres)
+        offsets += 2.0 * (self.centred_centres @ mean)  # (k,)
+
+        # The largest length of a weight, and the largest offset: they bound the error of a value.
+        self.weight_bound = 2.0 * lengths_of_centres.max()
+        self.offset_bound = np.abs(offsets).max() + self.weight_bound * np.linalg.norm(mean)
+        self.factor = factor_against_overflow(self.weight_bound * longest_row + self.offset_bound)
+        self.weight_bound *= self.factor
+        self.offset_bound *= self.factor**2
+
+        # value = offset - 2 (c - m) x
+        weights = -2.0 * self.factor * self.centred_centres.T
+        self.weights = np.ascontiguousarray(weights, np.float32)  # (d, k)
+        self.offsets = (self.factor**2 * offsets).astype(np.float32)
+
+    def of_rows(self, rows: Float32, out: Float32) -> Float32:
+        """The values of all centres, (b, d) -> (b, k), in the memory `out`."""
+        if self.factor != 1.0:
+            rows = rows * np.float32(self.factor)
+        values = np.matmul(rows, self.weights, out=out)
+        values += self.offsets
+        return values
+
+    def errors(self, squares_to_mean: Float64) -> Float64:
+        """A larger difference between two values of a row is certain, (b,)."""
+        magnitudes = self.weight_bound * np.sqrt(squares_to_mean) + self.offset_bound
+        return margins(magnitudes, UNDERFLOW * len(self.weights))
+
+
 class Nearest:
     """Rows that are compared with one set of centres after another.
 
-    Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
-    m) x, with the mean m of the rows: products of short vectors have smaller errors. These float32
-    values only select candidates. If two centres differ by less than the error, the distance in
-    float64 decides, and ties take the first centre. A matrix product rounds equal rows differently
-    at different positions.
+    Values in float32 only select candidates, see `CentreValues`. If two centres differ by less than
+    the error, the distance in float64 decides, and ties take the first centre. A matrix product
+    rounds equal rows differently at different positions.
 
     From the third call on, a row whose label cannot change gets no product: its second nearest
     centre is farther than its own by more than its own centre and the fastest one have moved since
@@ -54,10 +108,12 @@ class Nearest:
         # The centres and the labels of the last call.
         self.centres = np.empty((0, 0))
         self.labels = np.zeros(len(rows), np.intp)
-        self.squares = self.squares_to_centres(self.labels, self.mean[None])  # to the mean
+        self.squares_to_mean = self.squares_to_centres(self.labels, self.mean[None])
+        self.longest_row = math.sqrt(self.squares_to_mean.max())  # from the mean
+        # From the second call on, how far the centres may move before a label can change.
+        self.has_limits = False
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
-        # (n,): of the drift of the label of a row; empty after the first call
-        self.limits = np.empty(0)
+        self.limits = np.empty(0)  # (n,): of the drift of the label of a row
         self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:
@@ -65,76 +121,63 @@ class Nearest:
         count = len(centres)
         if count == 1:
             return np.zeros(len(self.rows), np.intp)
-        short = centres - self.mean
+        centre_values = CentreValues(centres, self.mean, self.longest_row)
 
-        # The rows that need a product here.
-        due: Indices | None
-        if self.on_device is not None:
-            self.labels, due = self.on_device.nearest(short)
-        else:
-            due = self._due(centres)
+        rows_to_compare: Indices | None
+        if self.on_device is None:
+            rows_to_compare = self._advance_drift(centres)
             self.centres = centres.copy()
             self.labels = self.labels.copy()
-
-        # A value is a product plus an offset. `longest` and `largest` bound its error.
-        offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
-        weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
-        short_offsets = offsets.astype(np.float32)
-        longest = 2.0 * lengths(short).max()
-        largest = np.abs(offsets).max() + longest * np.linalg.norm(self.mean)
+        elif centre_values.factor == 1.0:
+            self.labels, rows_to_compare = self.on_device.nearest(centre_values.centred_centres)
+        else:  # products on the device would overflow
+            rows_to_compare = None
+            self.labels = self.labels.copy()
 
         # Memory that all blocks reuse.
         size = min(ROWS_PER_BLOCK, max(64, DISTANCES_PER_BLOCK // count))
         value_buffer = np.empty((size, count), np.float32)
         row_buffer = np.empty((size, len(self.mean)), np.float32)
 
-        for span in spans(len(self.rows) if due is None else len(due), size):
-            if due is None:
+        row_count = len(self.rows) if rows_to_compare is None else len(rows_to_compare)
+        for span in spans(row_count, size):
+            if rows_to_compare is None:
                 indices = np.arange(span.start, span.stop)
                 rows = self.rows[span]
             else:
-                indices = due[span]
+                indices = rows_to_compare[span]
                 # `take` without the mode, or into new memory, is far slower
                 rows = self.rows.take(indices, 0, row_buffer[: len(indices)], "clip")
-            squares = self.squares[indices]
-            reach = margins(longest * np.sqrt(squares) + largest, UNDERFLOW * self.rows.shape[1])
-            values = np.matmul(rows, weights, out=value_buffer[: len(rows)])  # (b, k)
-            values += short_offsets
+            squares_to_mean = centre_values.factor**2 * self.squares_to_mean[indices]
+            errors = centre_values.errors(squares_to_mean)
+            values = centre_values.of_rows(rows, value_buffer[: len(rows)])
+            labels, smallest, second = two_smallest(values)
+            settle(values, labels, smallest + errors, second - smallest <= errors, rows, centres)
+            self.labels[indices] = labels
 
-            # The smallest and the second smallest value of each row.
-            every_row = np.arange(len(rows))
-            best = values.argmin(axis=1)
-            lowest = values[every_row, best]
-            values[every_row, best] = np.inf
-            second = values.min(axis=1)
-
-            # Rows with two values within the error: exact distances decide.
-            close = np.flatnonzero(second - lowest <= reach)
-            if len(close):
-                values[every_row, best] = lowest
-                row, centre = np.nonzero(values[close] <= (lowest + reach)[close, None])
-                exact_squares = np.full((len(close), count), np.inf)
-                exact_squares[row, centre] = squared_distances(rows, centres, close[row], centre)
-                best[close] = exact_squares.argmin(axis=1)
-            self.labels[indices] = best
-
-            # How far the centres may move before the label can change.
-            if len(self.limits):
-                squares += reach
-                sum_of_distances = np.sqrt(second + squares) + np.sqrt(lowest + squares)
-                gaps = (second - lowest - 2.0 * reach) / sum_of_distances
-                self.limits[indices] = self.drift[best] + (1.0 - SLACK) * gaps
+            if self.has_limits:
+                # The second distance less the smallest, from the difference of their squares. The
+                # errors make it a lower bound; that of a row within them is negative, so the next
+                # call compares the row again.
+                squares_to_mean += errors
+                sums = np.sqrt(second + squares_to_mean) + np.sqrt(smallest + squares_to_mean)
+                gaps = (second - smallest - 2.0 * errors) / sums / centre_values.factor
+                self.limits[indices] = self.drift[labels] + (1.0 - SLACK) * gaps
         return self.labels
 
-    def _due(self, centres: Float64) -> Indices | None:
-        """The rows whose label may change because the centres moved; None means all."""
+    def _advance_drift(self, centres: Float64) -> Indices | None:
+        """Add the movement of the centres; return the rows whose label it may change, or None for
+        all.
+        """
         is_same_shape = centres.shape == self.centres.shape
-        if is_same_shape and len(self.limits):
+        if is_same_shape and self.has_limits:
             moved = lengths(centres - self.centres)
             self.drift += moved + moved.max()
-            due = np.flatnonzero(~(self.limits > (1.0 + SLACK) * self.drift[self.labels]))
-            if len(due) < 0.9 * len(self.rows):
-                return due
+            may_keep = self.limits > (1.0 + SLACK) * self.drift[self.labels]
+            rows_to_compare = np.flatnonzero(~may_keep)  # also those with the limit NaN
+            if len(rows_to_compare) < MOST_ROWS * len(self.rows):
+                return rows_to_compare
+        self.has_limits = is_same_shape
         self.drift = np.zeros(len(centres))
         self.limits = np.empty(len(self.rows) if is_same_shape else 0)
         return None
@@ -147,6 +190,38 @@ class Nearest:
     def squares_to_centres(self, labels: Indices, centres: Float64) -> Float64:
         """The squared distance of each row to its centre, (n,)."""
         return squared_distances(self.rows, centres, np.arange(len(self.rows)), labels)
+
+
+def two_smallest(values: Float32) -> tuple[Indices, Float32, Float32]:
+    """The column of the smallest value of each row, this value, and the second smallest; (b, k) ->
+    (b,).
+    """
+    every_row = np.arange(len(values))
+    columns = values.argmin(axis=1)
+    smallest = values[every_row, columns]
+    values[every_row, columns] = np.inf
+    second = values.min(axis=1)
+    values[every_row, columns] = smallest
+    return columns, smallest, second
+
+
+def settle(
+    values: Float32,
+    labels: Indices,
+    limits: Float64,
+    is_close: NDArray[np.bool_],
+    rows: Float32,
+    centres: Float64,
+) -> None:
+    """Decide the labels of the close rows by exact distances to the centres with a value up to the
+    limit of the row.
+    """
+    close = np.flatnonzero(is_close)
+    if len(close):
+        row, centre = np.nonzero(values[close] <= limits[close, None])
+        exact_squares = np.full((len(close), len(centres)), np.inf)
+        exact_squares[row, centre] = squared_distances(rows, centres, close[row], centre)
+        labels[close] = exact_squares.argmin(axis=1)
 
 
 def squared_distances(
@@ -241,7 +316,7 @@ def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clu
     of clusters are in float64; only rows that change cluster are added again.
     """
     rows = nearest.rows
-    mean_variance = float(nearest.squares.sum()) / rows.size
+    mean_variance = float(nearest.squares_to_mean.sum()) / rows.size
     smallest_shift = options.tolerance * mean_variance
     sums = np.zeros(centres.shape)  # of the rows of each cluster
     labels = np.full(len(rows), -1)
@@ -308,16 +383,21 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
 
     The greedy variant: several rows are drawn by distance to the centres, and the best is chosen.
     """
-    short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+    # Numbers minus their mean are at most twice the largest one.
+    largest_square = rows.shape[1] * (2.0 * max(float(rows.max()), -float(rows.min()))) ** 2
+    factor = factor_against_overflow(2.0 * largest_square)
+    short = centred_rows(rows, factor)
     squares = lengths(short) ** 2
 
     def from_rows(drawn: Indices) -> Float64:
-        """Squared distances, (n, t); exact if they are near 0, so that 0 is 0."""
+        """Squared distances by the square of `factor`, (n, t); exact if they are near 0, so that 0
+        is 0.
+        """
         magnitudes = squares[:, None] + squares[drawn]
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
         row, column = np.divmod(np.flatnonzero(close), len(drawn))
-        squared[row, column] = squared_distances(rows, rows, row, drawn[column])
+        squared[row, column] = factor**2 * squared_distances(rows, rows, row, drawn[column])
         return squared
 
     # `nearest` is the squared distance of each row to the nearest chosen row, (n,).
@@ -333,6 +413,13 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
         nearest = np.ascontiguousarray(candidates[:, best])
         chosen.append(int(drawn[best]))
     return chosen
+
+
+def centred_rows(rows: Float32, factor: float) -> Float32:
+    """The rows minus their mean, by the factor."""
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    centred *= factor
+    return centred.astype(np.float32)
 
 
 MINIBATCH = 4096  # rows
