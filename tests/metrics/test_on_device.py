@@ -20,7 +20,7 @@ from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Device, DeviceCorpus, DevicePoints, exact_sums, largest
-from sentkit.metrics.neighbours.search import Best, Searcher
+from sentkit.metrics.neighbours.search import Best, HostSearch, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
@@ -161,7 +161,7 @@ def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
     corpus[100:120] = corpus[77]
     queries = np.concatenate([corpus[::100], normal_rows(20, 64, seed=2)])
     expected = nearest(Searcher(corpus, metric), queries, top)
-    monkeypatch.setattr(Best, "_search", refuse)
+    monkeypatch.setattr(HostSearch, "run", refuse)
     monkeypatch.setattr(DeviceCorpus, "reaching", refuse)
 
     assert nearest(Searcher(corpus, metric, device), queries, top) == expected

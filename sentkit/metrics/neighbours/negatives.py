@@ -203,8 +203,8 @@ class Miner:
         is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
         nearest = Best(self.searcher, anchors[is_filled], self.depth, limits[is_filled])
 
-        # The texts of a pair are not its negatives; if they reach the limit, `nearest.above_limit`
-        # has counted them.
+        # The texts of a pair are not its negatives; if they reach the limit,
+        # `nearest.count_reaching_limit` has counted them.
         numbers_of_pairs = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         pair_indices = np.repeat(
             np.arange(len(pairs)), [len(numbers) for numbers in numbers_of_pairs]
@@ -217,7 +217,7 @@ class Miner:
         )
         is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
         self.texts_of_pairs += len(candidate_numbers)
-        self.above += nearest.above_limit - int(np.count_nonzero(is_counted))
+        self.above += nearest.count_reaching_limit - int(np.count_nonzero(is_counted))
 
         # The nearest other texts of each pair.
         texts: list[list[str]] = [[] for _ in pairs]

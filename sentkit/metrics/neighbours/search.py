@@ -9,7 +9,9 @@ Letters in shapes: n rows of the corpus, d dimensions, b queries, k nearest rows
 candidates, p axes.
 """
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,15 +42,18 @@ MANY_QUERIES = 256
 MANY_ROWS = 8192
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
 SAMPLE = 4096  # rows that determine the axes, at most one in four
-COMPARED = 512  # of them, compared with the others to estimate the share of pairs that remain
+COMPARED_ROWS = 512  # of them, compared with the others for the share of pairs that remain
 AXES = (15, 31, 63, 127)
 # rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
 LOST = 1e-5
 DENSE = 1e-3  # share of pairs above which the products of a block are computed
 # Times for a pair, relative to that of a dimension in a product.
-COMPARE = 20.0
-VERIFY = 15_000.0
+TIME_OF_COMPARISON = 20.0
+TIME_OF_CANDIDATE = 15_000.0
 WORTHWHILE = 0.8  # largest time with bounds, relative to that without
+# Candidates, in multiples of the size of the result, from which some are removed.
+REMOVE_AT = 2  # by the values of blocks
+DECIDE_AT = 4  # by their exact similarities, because they are near ties
 
 IndexPairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
 Bounds = tuple[Float32, Float32]  # the axes (d, p), and all rows reduced to them (n, p + 1)
@@ -165,6 +170,8 @@ class Searcher:
         bounds = None
         if is_large and self.metric in ("cosine", "dot"):
             if not self.has_tried_bounds:
+                # All later blocks use the axes for the floors of this one; only the speed depends
+                # on them.
                 self.bounds = find_bounds(self._scaled, len(self.corpus), float(floors.min()))
                 self.has_tried_bounds = True
             bounds = self.bounds
@@ -282,48 +289,216 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
 
 
 def find_bounds(
-    read: Callable[[slice | np.ndarray], Float32], count: int, floor: float
+    scaled_rows: Callable[[slice | np.ndarray], Float32], count: int, floor: float
 ) -> Bounds | None:
     """The bounds that save most time for products of at least `floor`, or None, if none does."""
-    # The principal axes of a sample, largest variance first.
-    sample_size = min(SAMPLE, -(-count // 4))
-    sample = read(np.linspace(0, count - 1, sample_size).astype(np.intp))
+    # The principal axes of a sample, largest variance first. The rows of a file may be sorted, so
+    # the order of the sample is random: its first rows are compared with the others.
+    sample_size = min(SAMPLE, math.ceil(count / 4))
+    sample = scaled_rows(np.linspace(0, count - 1, sample_size).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
     width = sample.shape[1]
     wide = sample.astype(np.float64)
-    directions = np.linalg.eigh(wide.T @ wide)[1][:, ::-1]
+    _, eigenvectors = np.linalg.eigh(wide.T @ wide)
+    directions = eigenvectors[:, ::-1]
 
     # The number of axes with the shortest estimated time per pair.
     best_axes = None
-    best_time = WORTHWHILE * (width + COMPARE)
-    for number in AXES:
-        if 2 * (number + 1) > width:
+    best_time = WORTHWHILE * (width + TIME_OF_COMPARISON)
+    for axis_count in AXES:
+        if 2 * (axis_count + 1) > width:  # bounds have at most half the width
             break
-        axes = np.ascontiguousarray(directions[:, :number], np.float32)
+        axes = np.ascontiguousarray(directions[:, :axis_count], np.float32)
         reduced_sample = reduced(sample, axes)
-        upper_bounds = reduced_sample[:COMPARED] @ reduced_sample[COMPARED:].T
+        upper_bounds = reduced_sample[:COMPARED_ROWS] @ reduced_sample[COMPARED_ROWS:].T
         share = float(np.mean(upper_bounds >= floor - LOST))
-        time = number + 1 + COMPARE + min(share * VERIFY, width)
+        time = time_per_pair(width, axis_count, share)
         if time < best_time:
             best_axes = axes
             best_time = time
     if best_axes is None:
         return None
 
-    rows = np.empty((count, best_axes.shape[1] + 1), np.float32)
+    reduced_rows = np.empty((count, best_axes.shape[1] + 1), np.float32)
     for start in range(0, count, ROWS_PER_BLOCK):
         span = slice(start, min(start + ROWS_PER_BLOCK, count))
-        rows[span] = reduced(read(span), best_axes)
-    return best_axes, rows
+        reduced_rows[span] = reduced(scaled_rows(span), best_axes)
+    return best_axes, reduced_rows
+
+
+def time_per_pair(width: int, axis_count: int, share: float) -> float:
+    """The estimated time with bounds that exclude all but this share of the pairs."""
+    # The remaining pairs are verified one by one, or by the product of the whole block, see DENSE.
+    time_to_verify = min(share * TIME_OF_CANDIDATE, width)
+    return axis_count + 1 + TIME_OF_COMPARISON + time_to_verify
+
+
+class Limits(NamedTuple):
+    """Limits of the similarities of each query, and of their block values: a smaller value than
+    `surely_below` is certainly below the limit, a larger one than `surely_above` certainly not.
+    """
+
+    exact: Float64  # (b,)
+    surely_below: Float32  # (b,): limit - margin
+    surely_above: Float32  # (b,): limit + margin
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pairs of a query and a row that may be among the best, (c,) each."""
+
+    query_indices: Indices
+    row_indices: Indices
+    block_values: Float32
+
+    def __len__(self) -> int:
+        return len(self.query_indices)
+
+    @property
+    def pairs(self) -> IndexPairs:
+        return self.query_indices, self.row_indices
+
+    def select(self, indices: Indices) -> "Candidates":
+        return Candidates(
+            self.query_indices[indices], self.row_indices[indices], self.block_values[indices]
+        )
+
+    def extend(self, other: "Candidates") -> "Candidates":
+        return Candidates(
+            np.concatenate([self.query_indices, other.query_indices]),
+            np.concatenate([self.row_indices, other.row_indices]),
+            np.concatenate([self.block_values, other.block_values]),
+        )
+
+
+NO_PAIRS: IndexPairs = (np.empty(0, np.intp), np.empty(0, np.intp))
+
+
+class Decision(NamedTuple):
+    """The best of some pairs by exact similarity."""
+
+    chosen: Indices  # indices of the pairs, by query, best first; ties in row order
+    similarities: Float64  # of the chosen pairs
+    count_reaching_limit: int  # pairs that reach their limit, which are not chosen
+
+
+def decide(
+    searcher: Searcher, queries: Float32, top: int, limits: Float64 | None, pairs: IndexPairs
+) -> Decision:
+    """Choose the `top` best pairs of each query, with limits only pairs below them."""
+    query_indices, row_indices = pairs
+    similarities = exact_similarities(searcher.metric, queries, searcher.corpus, pairs)
+    order = np.lexsort((row_indices, -similarities, query_indices))
+    if limits is not None:
+        order = order[similarities[order] < limits[query_indices[order]]]
+    count_reaching_limit = len(similarities) - len(order)
+    sorted_queries = query_indices[order]
+    begins = np.searchsorted(sorted_queries, np.arange(len(queries)))
+    ranks = np.arange(len(order)) - begins[sorted_queries]
+    chosen = order[ranks < top]
+    return Decision(chosen, similarities[chosen], count_reaching_limit)
+
+
+class HostSearch:
+    """Finds candidates for the `top` best rows of each query, by the values of blocks.
+
+    A block only selects candidates, by a floor that rises as better rows are found. A pair that
+    reaches its limit is counted once: in `_add` if its block value is surely above the limit, or
+    else where it is decided.
+    """
+
+    def __init__(
+        self, searcher: Searcher, queries: Float32, top: int, limits: Float64 | None
+    ) -> None:
+        self.searcher = searcher
+        self.queries = queries
+        self.top = top
+        # (b,): a larger difference between two block values is certain
+        self.margins = searcher.margins_of(queries)
+        self.limits: Limits | None = None
+        if limits is not None:
+            surely_below = searcher.lower_limits(queries, limits)
+            self.limits = Limits(limits, surely_below, surely_below + 2 * self.margins)
+        # (b,): a row with a smaller block value is not among the `top` best
+        self.floors = np.full(len(queries), -np.inf, np.float32)
+        self.candidates = Candidates(*NO_PAIRS, np.empty(0, np.float32))
+        self.count_reaching_limit = 0  # pairs that reach their limit
+
+    def run(self) -> None:
+        product = self.searcher.block_values(self.queries)
+        result_size = len(self.queries) * self.top
+        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
+            for span in self.searcher.spans(0):
+                self._add(product(span), span.start)
+                # All rows are candidates until a query has `top` of them.
+                if len(self.candidates) > REMOVE_AT * result_size:
+                    self._remove_worse()
+                # Values of a block cannot separate so many near ties.
+                if len(self.candidates) > DECIDE_AT * result_size:
+                    self._keep_best()
+        self._remove_worse()
+
+    def _add(self, block: Float32, start: int) -> None:
+        """Add the candidates among the rows from `start` on, by their block values (b, rows)."""
+        # Without candidates there are no floors yet.
+        if len(self.candidates) == 0 and block.shape[1] > self.top:
+            self.floors = self._first_floors(block)
+
+        # The candidates of the block. Rows that surely reach the limit are only counted.
+        query_indices, columns = at_least(block, self.floors)
+        values = block[query_indices, columns]
+        candidates = Candidates(query_indices, columns + start, values)
+        if self.limits is not None:
+            may_be_below = values <= self.limits.surely_above[query_indices]
+            self.count_reaching_limit += int(np.count_nonzero(~may_be_below))
+            candidates = candidates.select(np.flatnonzero(may_be_below))
+        self.candidates = self.candidates.extend(candidates)
+
+    def _first_floors(self, block: Float32) -> Float32:
+        """The floors for which `top` rows of this block are at least as good.
+
+        Rows that may reach the limit do not count. Without `top` others, the floor is -inf, and all
+        rows are candidates.
+        """
+        values_below = block
+        if self.limits is not None:
+            is_below = block < self.limits.surely_below[:, None]
+            values_below = np.where(is_below, block, np.float32(-np.inf))
+        worst_of_top = np.partition(values_below, -self.top, axis=1)[:, -self.top]
+        floors: Float32 = worst_of_top - self.margins
+        return floors
+
+    def _remove_worse(self) -> None:
+        """Remove the candidates that are certainly worse than the `top` best."""
+        query_indices = self.candidates.query_indices
+        values = self.candidates.block_values
+        order = np.lexsort((-values, query_indices))  # by query, best first
+        if self.limits is not None:
+            # Rows near the limit remain candidates, but they do not raise the floor.
+            surely_below = self.limits.surely_below[query_indices[order]]
+            order = order[values[order] < surely_below]
+        begins = np.searchsorted(query_indices[order], np.arange(len(self.queries) + 1))
+        full = np.flatnonzero(np.diff(begins) >= self.top)  # queries with `top` candidates or more
+        worst_of_top = values[order[begins[full] + self.top - 1]]
+        self.floors[full] = worst_of_top - self.margins[full]
+        self.candidates = self.candidates.select(
+            np.flatnonzero(values >= self.floors[query_indices])
+        )
+
+    def _keep_best(self) -> None:
+        """Keep the `top` best candidates of each query by exact similarity."""
+        limits = None if self.limits is None else self.limits.exact
+        decision = decide(self.searcher, self.queries, self.top, limits, self.candidates.pairs)
+        self.candidates = self.candidates.select(decision.chosen)
+        self.count_reaching_limit += decision.count_reaching_limit
 
 
 class Best:
     """The `top` best rows of each query, best first; ties in row order. With limits, only rows
     below them.
 
-    A block only selects candidates, by a floor that rises as better rows are found. The exact
-    similarity decides, also at a limit. A matrix product rounds equal rows differently at different
-    positions, so ties would be random.
+    The exact similarity decides, also at a limit. A matrix product rounds equal rows differently at
+    different positions, so ties would be random.
     """
 
     def __init__(
@@ -339,123 +514,52 @@ class Best:
         self.queries = queries
         self.top = top
         self.limits = limits
-        # The candidates: a query, a row, and the value of their block, (c,) each.
-        self.query_indices = np.empty(0, np.intp)
-        self.row_indices = np.empty(0, np.intp)
-        self.block_values = np.empty(0, np.float32)
-        self.above_limit = 0  # number of pairs of a query and a row that reach the limit
+        self.count_reaching_limit = 0  # number of pairs of a query and a row that reach the limit
+        candidates = NO_PAIRS
         if len(queries) and top and len(searcher.corpus):
             if searcher.on_device is not None and use_device:
-                self._search_on(searcher.on_device)
+                candidates = self._candidates_on(searcher.on_device)
             else:
-                self._search()
-        self.similarities = self._decide()
+                search = HostSearch(searcher, queries, top, limits)
+                search.run()
+                candidates = search.candidates.pairs
+                self.count_reaching_limit = search.count_reaching_limit
 
-    def _search(self) -> None:
-        """Find candidates by the values of blocks."""
-        # (b,): a larger difference between two block values is certain
-        self.margins = self.searcher.margins_of(self.queries)
-        if self.limits is not None:
-            # smaller values are below the limit, and larger ones than `surely_above` above it
-            self.surely_below = self.searcher.lower_limits(self.queries, self.limits)
-            self.surely_above = self.surely_below + 2 * self.margins
-        # (b,): a row with a smaller block value is not among the `top` best
-        self.floors = np.full(len(self.queries), -np.inf, np.float32)
-        product = self.searcher.block_values(self.queries)
-        result_size = len(self.queries) * self.top
-        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
-            for span in self.searcher.spans(0):
-                self._add(product(span), span.start)
-                # All rows are candidates until a query has `top` of them.
-                if len(self.query_indices) > 2 * result_size:
-                    self._remove_worse()
-                # Values of a block cannot separate so many near ties.
-                if len(self.query_indices) > 4 * result_size:
-                    self._decide()
-        self._remove_worse()
+        query_indices, row_indices = candidates
+        decision = decide(searcher, queries, top, limits, candidates)
+        self.count_reaching_limit += decision.count_reaching_limit
+        # The pairs of all queries, by query.
+        self.query_indices = query_indices[decision.chosen]
+        self.row_indices = row_indices[decision.chosen]
+        self.similarities = decision.similarities
 
-    def _search_on(self, device: "DeviceCorpus") -> None:
+    def _candidates_on(self, device: "DeviceCorpus") -> IndexPairs:
         """Find candidates on the device. For queries that have too many there, search again."""
         candidates = device.best(self.queries, self.top, self.limits)
-        self.query_indices, self.row_indices = candidates.pairs
-        self.above_limit = candidates.certain_count
+        self.count_reaching_limit = candidates.certain_count
         open_queries = candidates.undecided_queries
-        if len(open_queries):
-            queries = self.queries[open_queries]
-            pairs = None
-            if self.limits is None:
-                pairs = device.reaching(queries, candidates.floors, 0, MAX_CANDIDATES)
-            if pairs is None:
-                limits = None if self.limits is None else self.limits[open_queries]
-                best = Best(self.searcher, queries, self.top, limits, use_device=False)
-                pairs = (best.query_indices, best.row_indices)
-                self.above_limit += best.above_limit
-            self.query_indices = np.concatenate([self.query_indices, open_queries[pairs[0]]])
-            self.row_indices = np.concatenate([self.row_indices, pairs[1]])
-        self.block_values = np.zeros(len(self.query_indices), np.float32)
+        if not len(open_queries):
+            return candidates.pairs
+        queries = self.queries[open_queries]
+        pairs = None
+        if self.limits is None:
+            pairs = device.reaching(queries, candidates.floors, 0, MAX_CANDIDATES)
+        if pairs is None:
+            limits = None if self.limits is None else self.limits[open_queries]
+            best = Best(self.searcher, queries, self.top, limits, use_device=False)
+            pairs = (best.query_indices, best.row_indices)
+            self.count_reaching_limit += best.count_reaching_limit
+        query_indices, row_indices = candidates.pairs
+        open_indices, open_rows = pairs
+        return (
+            np.concatenate([query_indices, open_queries[open_indices]]),
+            np.concatenate([row_indices, open_rows]),
+        )
 
     def rows(self) -> list[Indices]:
         """The rows of each query."""
         if not len(self.queries):
             return []
+        # `decide` sorts the pairs by query.
         ends = np.searchsorted(self.query_indices, np.arange(1, len(self.queries)))
         return np.split(self.row_indices, ends)
-
-    def _add(self, block: Float32, start: int) -> None:
-        """Add the candidates among the rows from `start` on, by their block values (b, rows)."""
-        # The first floors: `top` rows of this block are at least as good. Rows that may reach the
-        # limit do not count. Without `top` others, the floor is -inf, and all rows are candidates.
-        if len(self.query_indices) == 0 and block.shape[1] > self.top:
-            values_below = block
-            if self.limits is not None:
-                is_below = block < self.surely_below[:, None]
-                values_below = np.where(is_below, block, np.float32(-np.inf))
-            worst_of_top = np.partition(values_below, -self.top, axis=1)[:, -self.top]
-            self.floors = worst_of_top - self.margins
-
-        # The candidates of the block. Rows that surely reach the limit are only counted.
-        query_indices, columns = at_least(block, self.floors)
-        values = block[query_indices, columns]
-        if self.limits is not None:
-            may_be_below = values <= self.surely_above[query_indices]
-            self.above_limit += int(np.count_nonzero(~may_be_below))
-            query_indices = query_indices[may_be_below]
-            columns = columns[may_be_below]
-            values = values[may_be_below]
-        self.query_indices = np.concatenate([self.query_indices, query_indices])
-        self.row_indices = np.concatenate([self.row_indices, columns + start])
-        self.block_values = np.concatenate([self.block_values, values])
-
-    def _remove_worse(self) -> None:
-        """Remove the candidates that are certainly worse than the `top` best."""
-        order = np.lexsort((-self.block_values, self.query_indices))
-        if self.limits is not None:
-            limits = self.surely_below[self.query_indices[order]]
-            order = order[self.block_values[order] < limits]
-        begins = np.searchsorted(self.query_indices[order], np.arange(len(self.queries) + 1))
-        full = np.flatnonzero(np.diff(begins) >= self.top)  # queries with `top` candidates or more
-        worst_of_top = self.block_values[order[begins[full] + self.top - 1]]
-        self.floors[full] = worst_of_top - self.margins[full]
-        self._select(np.flatnonzero(self.block_values >= self.floors[self.query_indices]))
-
-    def _decide(self) -> Float64:
-        """Select the best candidates, in order; return their exact similarities."""
-        pairs = (self.query_indices, self.row_indices)
-        similarities = exact_similarities(
-            self.searcher.metric, self.queries, self.searcher.corpus, pairs
-        )
-        order = np.lexsort((self.row_indices, -similarities, self.query_indices))
-        if self.limits is not None:
-            order = order[similarities[order] < self.limits[self.query_indices[order]]]
-            self.above_limit += len(similarities) - len(order)
-        sorted_queries = self.query_indices[order]
-        begins = np.searchsorted(sorted_queries, np.arange(len(self.queries)))
-        ranks = np.arange(len(order)) - begins[sorted_queries]
-        order = order[ranks < self.top]
-        self._select(order)
-        return similarities[order]
-
-    def _select(self, candidates: Indices) -> None:
-        self.query_indices = self.query_indices[candidates]
-        self.row_indices = self.row_indices[candidates]
-        self.block_values = self.block_values[candidates]

@@ -108,7 +108,7 @@ def expect(queries, corpus, metric, top, limits, threshold):
                 [row for row in rows if similarities[row] < limit][: max(1, top)]
                 for rows, similarities, limit in zip(ranked, alike, limits, strict=True)
             ]
-        assert below.above_limit == (alike >= np.array(limits)[:, None]).sum()
+        assert below.count_reaching_limit == (alike >= np.array(limits)[:, None]).sum()
 
 
 def expect_pairs(vectors, metric, top, threshold):
@@ -337,8 +337,8 @@ def bounded(monkeypatch):
         axes.append(0 if bounds is None else bounds[0].shape[1])
         return bounds
 
-    monkeypatch.setattr(search, "COMPARED", 10)
-    monkeypatch.setattr(search, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
+    monkeypatch.setattr(search, "COMPARED_ROWS", 10)
+    monkeypatch.setattr(search, "TIME_OF_CANDIDATE", 0.0)  # bounds that exclude few pairs are used
     monkeypatch.setattr(search, "find_bounds", find)
     monkeypatch.setattr(search, "MANY_QUERIES", 1)
     monkeypatch.setattr(search, "MANY_ROWS", 1)
@@ -390,7 +390,7 @@ def test_a_bound_is_at_least_the_product():
 
 
 def test_rows_without_main_directions_have_no_bounds(bounded, monkeypatch):
-    monkeypatch.setattr(search, "VERIFY", 15_000.0)
+    monkeypatch.setattr(search, "TIME_OF_CANDIDATE", 15_000.0)
 
     expect_pairs(normal_rows(150, 64), "cosine", 0, 0.3)
     assert bounded == [0]
