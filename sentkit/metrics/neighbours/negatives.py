@@ -53,9 +53,9 @@ def pair_blocks(
     def check(block: VectorBlock) -> VectorBlock:
         """Set the `Pair` of each row as its text; bad rows have other vectors or texts."""
         # Two vectors are those of a pair, or of the anchor and the positive of a triplet.
-        kind = PAIR
-        if PAIR.vector_names[0] not in reader.names and TRIPLET.vector_names[0] in reader.names:
-            kind = TRIPLET
+        has_pairs = PAIR.vector_names[0] in reader.names
+        has_triplets = not has_pairs and TRIPLET.vector_names[0] in reader.names
+        kind = TRIPLET if has_triplets else PAIR
         if kind.vector_names[0] not in reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
@@ -64,21 +64,22 @@ def pair_blocks(
         # The two texts get the names "anchor" and "positive". No row may have the fields that are
         # written, by their names or by those of --field.
         text_names = [fields.get(name, name) for name in kind.text_names[:2]]
-        standard_names = dict(zip(text_names, NEGATIVES.text_names, strict=False))
-        written_names = {*NEGATIVES.text_names, TRIPLET.text_names[2]}
-        written_names |= {fields.get(name, name) for name in written_names}
-        new_names = sorted(written_names.difference(text_names))
+        standard_names = dict(zip(text_names, NEGATIVES.text_names[:2], strict=True))
+        names_to_write = {*NEGATIVES.text_names, TRIPLET.text_names[2]}
+        names_to_write |= {fields.get(name, name) for name in names_to_write}
+        names_that_must_be_absent = sorted(names_to_write.difference(text_names))
 
         def parse(row: Row) -> Pair:
             anchor, positive = (string_value(row, name) for name in text_names)
-            row.check_absent(new_names, replace=replace)
-            stripped = row.without({*block.names, "_emb", *new_names})
+            row.check_absent(names_that_must_be_absent, replace=replace)
+            stripped = row.without({*block.names, "_emb", *names_that_must_be_absent})
             line = rename_fields(stripped.line, standard_names, stripped.field_spans())
             return Pair(line, anchor, positive)
 
         block.rows.parse(parse)
         return block
 
+    # From a pipe, a small first block lets the results of its rows appear early.
     is_files = all(Path(path).is_file() for path in inputs.paths)
     first_size = size if is_files else min(size, FIRST_BLOCK)
     yield from in_blocks_of_size(reader.blocks(check), joined_vector_blocks, size, first_size)
