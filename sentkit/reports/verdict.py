@@ -18,8 +18,8 @@ from sentkit.metrics.comparison.differences import (
     OVERFLOW,
     Difference,
     common_factor,
+    find_row_order,
     order_of_rows,
-    row_order,
 )
 from sentkit.metrics.comparison.matches import Matches, SidesOfModel
 from sentkit.model.causes.compared import EQUAL, SAME_FACTOR, Result, compare
@@ -228,13 +228,13 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
         verdict.example = f"{OVERFLOW}; the first rows are {rows}"
     if is_as_declared(verdict, difference):
         return verdict
-    order = row_order(difference.sample, difference.rows)
+    order = find_row_order(difference.sample, difference.rows)
     examples = difference.examples
     if order is not None:
         moved = difference.rows
         verdict.causes.append(Cause(order.name, moved, moved))
         verdict.example = order.example
-        assert order.aligned is not None, "row_order aligns the rows"
+        assert order.aligned is not None, "find_row_order aligns the rows"
         examples = order.aligned[: len(examples)]
         if has_factor(verdict, examples):
             return verdict

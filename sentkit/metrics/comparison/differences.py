@@ -322,7 +322,7 @@ class RowOrder:
         return f"{text}; the rows before it are in order" if self.from_row else text
 
 
-def row_order(sample: Matches, count: int) -> RowOrder | None:
+def find_row_order(sample: Matches, count: int) -> RowOrder | None:
     """The other order in which the rows of A are, found by the nearest row of B; None if there is
     none.
 
@@ -332,48 +332,60 @@ def row_order(sample: Matches, count: int) -> RowOrder | None:
     """
     if sample.a.shape != sample.b.shape or len(sample) < FEWEST_MOVED:
         return None
-    lines = np.array([label["row"] for label in sample.labels])
+    row_numbers = np.array([label["row"] for label in sample.labels])
+
+    # The rows of A that have the vector of a row of B whose nearest other row is farther.
     _, cosines_of_others = neighbours(sample.b, 1)
     is_distinct = cosines_of_others[:, 0] < 1.0 - SAME
+    nearest, cosines = nearest_rows_of_b(sample)
+    matched = np.flatnonzero((cosines >= 1.0 - SAME) & is_distinct[nearest])
+    rows = row_numbers[matched]
+    rows_of_vectors = row_numbers[nearest[matched]]
 
-    # The nearest row of B for each row of A.
+    # A row has a match if it and the row with its vector are both in the sample.
+    expected_matches = int(is_distinct.sum()) * len(sample) / count
+    moved_count = int(np.count_nonzero(rows != rows_of_vectors))
+    if moved_count < max(FEWEST_MOVED, SHARE_MOVED * expected_matches):
+        return None
+    if len(np.unique(rows_of_vectors)) < SHARE_DISTINCT * len(rows_of_vectors):
+        return None  # A repeats vectors
+
+    aligned_b = sample[nearest[matched]]
+    aligned = Matches(aligned_b.labels, sample.a[matched], aligned_b.b)
+    return order_of_rows(rows, rows_of_vectors, aligned)
+
+
+def nearest_rows_of_b(sample: Matches) -> tuple[Indices, Float64]:
+    """The nearest row of B for each row of A, of equal ones the first, with their cosines, (s,)."""
     candidates = first_copies(sample.b, 1)
     searcher = Searcher(sample.b[candidates])
     size = searcher.queries_at_once(1)
     blocks = [searcher.nearest(sample.a[i : i + size], 1) for i in range(0, len(sample), size)]
     nearest = candidates[np.concatenate([rows[:, 0] for rows, _ in blocks])]
     cosines = np.concatenate([similarities[:, 0] for _, similarities in blocks])
-    matched = np.flatnonzero((cosines >= 1.0 - SAME) & is_distinct[nearest])
-    a = lines[matched]
-    b = lines[nearest[matched]]
-
-    moved = a != b
-    can_match = int(is_distinct.sum()) * len(sample) / count
-    if moved.sum() < max(FEWEST_MOVED, SHARE_MOVED * can_match):
-        return None
-    if len(np.unique(b)) < SHARE_DISTINCT * len(b):
-        return None
-
-    aligned_b = sample[nearest[matched]]
-    return order_of_rows(a, b, Matches(aligned_b.labels, sample.a[matched], aligned_b.b))
+    return nearest, cosines
 
 
-def order_of_rows(a: Indices, b: Indices, aligned: Matches | None = None) -> RowOrder:
-    """The order in which rows `a` have the vectors of rows `b`, with an example."""
-    moved = a != b
+def order_of_rows(
+    rows: Indices, rows_of_vectors: Indices, aligned: Matches | None = None
+) -> RowOrder:
+    """The order in which rows have the vectors of other rows, with an example."""
+    moved = rows != rows_of_vectors
+    shifts = rows - rows_of_vectors
+    sums = rows + rows_of_vectors  # of rows in reversed order, all are equal
     kind = "permuted"
-    if share_of_commonest((a - b)[moved]) >= ONE_KIND:
+    if share_of_commonest(shifts[moved]) >= ONE_KIND:
         kind = "shifted"
-    elif share_of_commonest((a + b)[moved]) >= ONE_KIND:
+    elif share_of_commonest(sums[moved]) >= ONE_KIND:
         kind = "reversed"
-    first = np.flatnonzero(moved)[a[moved].argmin()]
+    first = np.flatnonzero(moved)[rows[moved].argmin()]
     if kind == "shifted":
-        first = commonest_first(a - b, moved)
-    before = ~moved & (a < a[first])
+        first = commonest_first(shifts, moved)
+    before = ~moved & (rows < rows[first])
     return RowOrder(
         kind=kind,
-        row=int(a[first]),
-        row_of_vector=int(b[first]),
+        row=int(rows[first]),
+        row_of_vector=int(rows_of_vectors[first]),
         from_row=kind == "shifted" and bool(before.any()),
         aligned=aligned,
     )

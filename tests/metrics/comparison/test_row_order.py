@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sentkit.metrics.comparison import differences
-from sentkit.metrics.comparison.differences import neighbours, row_order
+from sentkit.metrics.comparison.differences import find_row_order, neighbours
 from sentkit.metrics.comparison.matches import Matches
 from sentkit.metrics.similarity import exact_similarities
 from sentkit.reports.other_weights import another_model
@@ -23,7 +23,7 @@ def of_first_row(batch):
 
 def order(a, b):
     labels = np.array([{"row": row} for row in range(1, ROWS + 1)], object)
-    return row_order(Matches(labels, a, b), ROWS)
+    return find_row_order(Matches(labels, a, b), ROWS)
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 48])
