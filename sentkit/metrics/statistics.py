@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sentkit.arrays import Float64, Floats, Indices
+from sentkit.arrays import Bools, Float64, Floats, Indices
 
 Seed = int | tuple[int, ...]
 
@@ -34,18 +34,20 @@ def ranks(values: ArrayLike) -> Float64:
     """
     order, _, sizes = runs(np.asarray(values))
     n = len(order)
-    ranks_of_runs = (double_ranks(sizes, n) + (n + 1)) * 0.5
+    ranks_of_runs = (centred_double_ranks(sizes, n) + (n + 1)) * 0.5
     ranked = np.empty(n)
     ranked[order] = np.repeat(ranks_of_runs, sizes)
     return ranked
 
 
-def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
-    """Twice the average rank of each distinct value around the mean, from the counts of all, (...,
-    v).
+def centred_double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
+    """2 (average rank - (n + 1) / 2) of each distinct value, from the counts of all, (..., v).
+
+    The last rank of a value is the sum of the counts up to its own, so this is
+    2 cumsum(counts) - counts - n, which has no fraction.
     """
     doubled = np.cumsum(counts, axis=-1)
-    doubled += doubled
+    doubled += doubled  # in place, which saves time
     doubled -= counts
     doubled -= n
     return doubled.astype(np.float64)
@@ -130,7 +132,8 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
     centred_b = centred(b)[order]
     n = len(order)
     v = len(sizes_b)
-    if min(len(sizes_a), v) < 2 or np.isnan([centred_a[0], centred_b[0]]).any():
+    is_undefined = min(len(sizes_a), v) < 2 or np.isnan([centred_a[0], centred_b[0]]).any()
+    if is_undefined:
         return np.full((2, count), np.nan)
 
     # The distinct value of `b` in each pair, by its number; k v is added for resample k of a block.
@@ -138,52 +141,63 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
     value_b[order_b] = np.repeat(np.arange(v), sizes_b)
     bins_b = value_b + np.arange(resamples_at_once(n))[:, None] * v
 
-    powers = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
-    sums = np.empty((5, count))  # of the powers
+    moments = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
+    sums = np.empty((5, count))  # of the moments
     # of the squares of the ranks of a and of b, and of their product
     rank_sums = np.empty((3, count))
     done = 0
     for counts_of_rows in multiplicities(n, count, seed):
         size = len(counts_of_rows)
         block = slice(done, done + size)
-        counts = counts_of_rows.take(order, axis=1)  # (size, n)
+        counts = counts_of_rows.take(order, axis=1)  # (size, n), in the order of `a`
         weights = counts.astype(np.float64)
-        sums[:, block] = powers @ weights.T
+        sums[:, block] = moments @ weights.T
 
         # Ranks of the pairs by `a`, (size, n), and of the distinct values of `b`, (size, v).
         if len(begins_a) == n:
-            ranks_a = double_ranks(counts, n)
+            ranks_a = centred_double_ranks(counts, n)
         else:
             counts_a = np.add.reduceat(counts, begins_a, axis=1)
-            ranks_a = np.repeat(double_ranks(counts_a, n), sizes_a, axis=1)
+            ranks_a = np.repeat(centred_double_ranks(counts_a, n), sizes_a, axis=1)
         counts_b = np.bincount(bins_b[:size].ravel(), weights.ravel(), size * v)
         counts_b = counts_b.reshape(size, v).astype(np.intp)
-        ranks_b = double_ranks(counts_b, n)
+        ranks_b = centred_double_ranks(counts_b, n)
 
-        weights *= ranks_a
-        rank_sums[0, block] = np.vecdot(weights, ranks_a)
+        weighted_ranks_a = np.multiply(weights, ranks_a, out=weights)
+        rank_sums[0, block] = np.vecdot(weighted_ranks_a, ranks_a)
         rank_sums[1, block] = np.vecdot(counts_b * ranks_b, ranks_b)
-        rank_sums[2, block] = np.vecdot(weights, ranks_b.take(bins_b[:size]))
+        rank_sums[2, block] = np.vecdot(weighted_ranks_a, ranks_b.take(bins_b[:size]))
         done += size
 
-    # The correlations, from the means of the powers.
-    x, y, xx, yy, xy = sums / n
-    variance_a = xx - x * x
-    variance_b = yy - y * y
+    # The correlations, from the means of the moments.
+    mean_a, mean_b, mean_aa, mean_bb, mean_ab = sums / n
+    variance_a = mean_aa - mean_a * mean_a
+    variance_b = mean_bb - mean_b * mean_b
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
         by_rank = rank_sums[2] / np.sqrt(rank_sums[0] * rank_sums[1])
-        by_value = (xy - x * y) / np.sqrt(variance_a * variance_b)
+        by_value = (mean_ab - mean_a * mean_b) / np.sqrt(variance_a * variance_b)
     # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
-    by_value[np.isnan(by_rank)] = np.nan
+    is_constant = np.isnan(by_rank)
+    by_value[is_constant] = np.nan
 
-    # Resamples without the values that are far from all others: their variances have lost digits.
-    has_lost_digits = (variance_a < CANCELLED * xx) | (variance_b < CANCELLED * yy)
-    has_lost_digits &= ~np.isnan(by_rank)
+    has_lost_digits = (variance_a < CANCELLED * mean_aa) | (variance_b < CANCELLED * mean_bb)
+    has_lost_digits &= ~is_constant
     if has_lost_digits.any():
-        for i, counts in enumerate(chain.from_iterable(multiplicities(n, count, seed))):
-            if has_lost_digits[i]:
-                by_value[i] = pearson(np.repeat(a, counts), np.repeat(b, counts))
+        repair_lost_digits(by_value, has_lost_digits, a, b, seed)
     return np.clip([by_rank, by_value], -1.0, 1.0)
+
+
+def repair_lost_digits(
+    by_value: Float64, has_lost_digits: Bools, a: ArrayLike, b: ArrayLike, seed: Seed
+) -> None:
+    """Compute these resamples again, from their pairs: without the values that are far from all
+    others, their variances have lost digits.
+    """
+    n = len(np.asarray(a))
+    resamples = chain.from_iterable(multiplicities(n, len(by_value), seed))
+    for i, counts_of_rows in enumerate(resamples):
+        if has_lost_digits[i]:
+            by_value[i] = pearson(np.repeat(a, counts_of_rows), np.repeat(b, counts_of_rows))
 
 
 def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
