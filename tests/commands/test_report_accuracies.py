@@ -9,7 +9,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.labels.probes.classifiers import Fit
-from sentkit.labels.probes.probing import result_of_fits, values_of_rows
+from sentkit.labels.probes.probing import result_of_fits, values_of_tested_rows
 from sentkit.papers.published import task_names
 from sentkit.reports import suites
 from sentkit.reports.evaluate import Row, read_result
@@ -41,7 +41,7 @@ def kept_values(folder):
     return np.array(json.loads(path.read_text())["values"])
 
 
-def test_values_of_rows_have_the_mean_of_the_accuracies():
+def test_values_of_tested_rows_have_the_mean_of_the_accuracies():
     """Folds of three and two rows: 2 of 3 are correct, and 2 of 2, so 66.7 % and 100 %."""
     train = np.array([], np.intp)
     fits = [Fit(train, np.array([4, 0, 2]), 1.0), Fit(train, np.array([1, 3]), 2.0)]
@@ -53,7 +53,7 @@ def test_values_of_rows_have_the_mean_of_the_accuracies():
     of_second = mean + 5 / 4 * (100 - mean)
     expected = [mean - 5 / 6 * mean, of_second, of_first, of_second, of_first]
     result = result_of_fits(fits, correct, "")
-    assert values_of_rows(fits, correct) == pytest.approx(expected)
+    assert values_of_tested_rows(fits, correct) == pytest.approx(expected)
     assert result.values.mean() == pytest.approx((200 / 3 + 100) / 2)
     assert result.fields["accuracy"] == pytest.approx(result.values.mean())
     assert result.fields["chosen"] == [1.0, 2.0]
@@ -68,7 +68,7 @@ def test_a_row_that_few_draws_test_has_the_mean_accuracy_for_the_rest():
     # each test counts 3 / (2 x 2)
     once = 75 + 3 / 4 * 25
     twice = 75 + 3 / 4 * (25 - 75)
-    assert values_of_rows(fits, correct) == pytest.approx([once, twice, once])
+    assert values_of_tested_rows(fits, correct) == pytest.approx([once, twice, once])
 
 
 def test_the_interval_of_accuracies_of_100_has_no_width(sentkit, tmp_path):

@@ -218,28 +218,37 @@ class Probe:
             self.paths["test"] = test
         self.grid = self._penalties()
 
+        # TRAIN has the classes.
+        features, names, values = self.read(train, inputs)
+        classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
+        # rows of each class
+        self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+        self.check_train()
+        self.labels = labels_of(names, values, list(self.counts))
+
         # All rows, and which of them are those of a file.
         self.features = list[Float32]()
         self.codes = list[Indices]()
-        self.rows = dict[str, Indices]()
-        for split, path in self.paths.items():
-            if split != "train":
-                self.reader.inputs = inputs.with_paths(path)  # where every bad row is an error
-            features, names, values = self.read(path)
-            if split == "train":
-                classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
-                # rows of each class
-                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-                self.check()
-                self.labels = labels_of(names, values, list(self.counts))
-            code_of_class = {name: code for code, name in enumerate(self.counts)}
-            unknown = sorted(set(names) - code_of_class.keys())
-            if unknown:
-                problem = f'"{options.label}": TRAIN does not contain the class "{unknown[0]}"'
-                raise DataError(problem, source=path)
-            self.rows[split] = np.arange(len(names)) + sum(map(len, self.codes))
-            self.features.append(features)
-            self.codes.append(np.array([code_of_class[name] for name in names], dtype=np.intp))
+        self.rows_of_split = dict[str, Indices]()
+        self._add("train", features, names)
+        for split in ("dev", "test"):
+            if split in self.paths:
+                path = self.paths[split]
+                inputs_of_split = inputs.with_paths(path)  # where every bad row is an error
+                features, names, _ = self.read(path, inputs_of_split)
+                self._add(split, features, names)
+
+    def _add(self, split: str, features: Float32, names: Sequence[str]) -> None:
+        """Add the rows of a file, with their classes, after those of the files before."""
+        code_of_class = {name: code for code, name in enumerate(self.counts)}
+        unknown = sorted(set(names) - code_of_class.keys())
+        if unknown:
+            problem = f'"{self.options.label}": TRAIN does not contain the class "{unknown[0]}"'
+            raise DataError(problem, source=self.paths[split])
+        first_row = sum(map(len, self.codes))
+        self.rows_of_split[split] = np.arange(first_row, first_row + len(names))
+        self.features.append(features)
+        self.codes.append(np.array([code_of_class[name] for name in names], dtype=np.intp))
 
     def _penalties(self) -> Sequence[float]:
         """The penalties to choose from."""
@@ -251,7 +260,7 @@ class Probe:
             return GRID_OF_NETWORK
         return GRID_WITH_TEST if "test" in self.paths and "dev" not in self.paths else GRID
 
-    def read(self, path: str) -> tuple[Float32, list[str], list[Any]]:
+    def read(self, path: str, inputs: Inputs) -> tuple[Float32, list[str], list[Any]]:
         """The features, classes and labels of a file; files must agree in space and shape."""
 
         def check(block: VectorBlock) -> VectorBlock:
@@ -260,6 +269,7 @@ class Probe:
             )
             return block
 
+        self.reader.inputs = inputs
         blocks = list(self.reader.blocks(check, paths=[path]))
         if not blocks:
             raise NoRowsError([path])
@@ -267,8 +277,10 @@ class Probe:
         values = [fields[self.options.label] for block in blocks for fields in block.rows.values]
         return np.concatenate([features_of(block) for block in blocks]), names, values
 
-    def check(self) -> None:
-        """Refuse a single class, and classes with too few rows, before any work."""
+    def check_train(self) -> None:
+        """Refuse a single class, and classes with too few rows for the folds of `grid`, before any
+        work.
+        """
         path = self.paths["train"]
         name, smallest = min(self.counts.items(), key=lambda item: item[1])
         count = sum(self.counts.values())
@@ -342,14 +354,14 @@ class Probe:
             features = features.astype(np.float64)  # rounding does not affect the result
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         seed_of_draws = options.seed
-        if options.seed_of_folds is not None and "test" not in self.rows:
+        if options.seed_of_folds is not None and "test" not in self.rows_of_split:
             seed_of_draws = options.seed_of_folds
         bench = Bench(data, head, self.grid, seed_of_draws, options.jobs, watch=self.watch)
         result = self.run(bench)
         if file is not None:
             self.write_classifier(file, result.fields["chosen"], bench)
 
-        truth = data.codes[result.tested]
+        truth = data.codes[result.tested_with_repeats]
         counts = list(self.counts.values())
         most_frequent = int(np.argmax(counts))  # class of TRAIN
         record: Record = {"file": shown_path(self.paths["train"])}
@@ -359,7 +371,7 @@ class Probe:
         record |= {
             "encoder": self.reader.space_name,
             "label": options.label,
-            "n": len(self.rows["train"]),
+            "n": len(self.rows_of_split["train"]),
             "classes": self.counts,
             "protocol": result.protocol,
             "head": head_name,
@@ -368,8 +380,8 @@ class Probe:
             **result.fields,
             "majority": 100 * float(np.mean(truth == most_frequent)),
         }
-        if "test" in self.rows:
-            record["n_test"] = len(self.rows["test"])
+        if "test" in self.rows_of_split:
+            record["n_test"] = len(self.rows_of_split["test"])
             if len(self.counts) == 2 and result.predicted is not None:
                 record["f1"] = 100 * f1(result.predicted, truth)
                 record["f1_of"] = list(self.counts)[1]
@@ -379,9 +391,9 @@ class Probe:
 
     def write_classifier(self, file: BinaryIO, penalty: float, bench: Bench) -> None:
         """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
-        train = self.rows["train"]
+        train = self.rows_of_split["train"]
         path = self.paths["train"]
-        if "test" not in self.rows:
+        if "test" not in self.rows_of_split:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
         no_rows = train[:0]
         with quiet_and_single() as unfinished:
@@ -400,15 +412,15 @@ class Probe:
     def run(self, bench: Bench) -> "ProbeResult":
         if self.options.shots is not None:
             return self._few_shot(bench, self.options.shots)
-        if "test" in self.rows:
+        if "test" in self.rows_of_split:
             return self._test(bench)
         return self._folds(bench)
 
     def _test(self, bench: Bench) -> "ProbeResult":
         """One fit to TRAIN, tested on TEST, with the best penalty on DEV or in folds of TRAIN."""
-        rows = self.rows["train"]
-        test = self.rows["test"]
-        dev = self.rows.get("dev")
+        rows = self.rows_of_split["train"]
+        test = self.rows_of_split["test"]
+        dev = self.rows_of_split.get("dev")
         if dev is None:
             grid = bench.grid(rows, self.options.folds)
             measure = f"{self.options.folds} stratified folds of TRAIN"
@@ -430,7 +442,7 @@ class Probe:
 
     def _folds(self, bench: Bench) -> "ProbeResult":
         """Folds of TRAIN, the penalty of each by folds of the other rows."""
-        rows = self.rows["train"]
+        rows = self.rows_of_split["train"]
         fits = bench.nested(rows, self.options.folds)
         folds = f"{self.options.folds} stratified folds"
         protocol = (
@@ -440,9 +452,9 @@ class Probe:
 
     def _few_shot(self, bench: Bench, shots: int) -> "ProbeResult":
         """Several fits to few rows of each class, tested on TEST or the other rows."""
-        test = self.rows.get("test")
+        test = self.rows_of_split.get("test")
         samples = self.options.samples
-        fits = bench.few_shot(self.rows["train"], test, shots, samples)
+        fits = bench.few_shot(self.rows_of_split["train"], test, shots, samples)
         protocol = f"{shots} rows of each class, drawn {samples} times"
         protocol += f"; tested on {'the other rows' if test is None else 'TEST'}"
         return result_of_fits(fits, bench.correct(fits), protocol)
@@ -460,8 +472,8 @@ class ProbeResult:
     fields: Record  # accuracy and the chosen penalties
     protocol: str  # its description
     predicted: Indices | None  # of a single test
-    tested: Indices  # the rows of all tests
-    values: Float64  # as in the report
+    tested_with_repeats: Indices  # the rows of all tests, in their order
+    values: Float64  # of each tested row once, as in the report
 
 
 def result_of_fits(fits: Sequence[Fit], correct: Sequence[Bools], protocol: str) -> ProbeResult:
@@ -475,11 +487,12 @@ def result_of_fits(fits: Sequence[Fit], correct: Sequence[Bools], protocol: str)
         fields["sd"] = 100 * statistics.stdev(shares)
         fields["accuracies"] = [100 * share for share in shares]
         fields["chosen"] = penalties
-    tested = np.concatenate([fit.test for fit in fits])
-    return ProbeResult(fields, protocol, None, tested, values_of_rows(fits, correct))
+    tested_with_repeats = np.concatenate([fit.test for fit in fits])
+    values = values_of_tested_rows(fits, correct)
+    return ProbeResult(fields, protocol, None, tested_with_repeats, values)
 
 
-def values_of_rows(fits: Sequence[Fit], correct: Sequence[Bools]) -> Float64:
+def values_of_tested_rows(fits: Sequence[Fit], correct: Sequence[Bools]) -> Float64:
     """For each row that is tested, in ascending order, its correct predictions x 100.
 
     Their mean is the mean accuracy of the fits, so that predictions of a smaller fold have more
@@ -488,9 +501,12 @@ def values_of_rows(fits: Sequence[Fit], correct: Sequence[Bools]) -> Float64:
     also by their weights.
     """
     rows = np.unique(np.concatenate([fit.test for fit in fits]))
-    accuracy = 100.0 * statistics.fmean(float(np.mean(of_fit)) for of_fit in correct)
-    values = np.full(len(rows), accuracy)
+    # x 100
+    mean_accuracy = 100.0 * statistics.fmean(float(np.mean(of_fit)) for of_fit in correct)
+    values = np.full(len(rows), mean_accuracy)
     for fit, correct_of_fit in zip(fits, correct, strict=True):
+        # With this weight, the mean over the rows is the mean over the fits.
         weight = len(rows) / (len(fits) * len(fit.test))
-        values[np.searchsorted(rows, fit.test)] += weight * (100.0 * correct_of_fit - accuracy)
+        indices = np.searchsorted(rows, fit.test)  # all different: a fit tests a row once
+        values[indices] += weight * (100.0 * correct_of_fit - mean_accuracy)
     return values
