@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from sentkit.metrics.seen_pairs import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     FEWEST_ROWS,
+    Seed,
     fisher_interval,
     percentile_interval,
     resampled_mean,
@@ -46,7 +47,7 @@ from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, Tes
 
 Task = tuple[str, str]  # suite and key of a task
 # The stream of random numbers of each test set; those of other suites have the following ones.
-STREAMS = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}
+STREAM_OF_TEST_SET = {name: number for number, name in enumerate((*STS, *MULTILINGUAL))}
 
 SET = "set"  # the only readout of words:binary
 
@@ -135,7 +136,17 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
     return deviations
 
 
-Draw = Callable[..., Float64]  # seed -> the value of each resample, (resamples,)
+class Resampler(Protocol):
+    """Draws the pairs, queries or rows of a test set again."""
+
+    def __call__(self, *, seed: Seed) -> Float64:
+        """The value of each resample, (resamples,)."""
+        ...
+
+
+class StreamResampler(NamedTuple):
+    stream: int  # of random numbers
+    resample: Resampler
 
 
 def measure(
@@ -258,12 +269,13 @@ def measure_suite(
     names_in_papers = task_names()[suite]
     metric = SUITES[suite].value
     entries_of_papers: list[Measured] = []
-    draws: list[tuple[int, Draw]] = []  # of the tasks of the papers, the stream of each
+    resamplers: list[StreamResampler] = []  # of the tasks of the papers
     for test in tests:
         results_of_row = results.get((row.label, suite, test.name), [])
         if test.suite != suite or len(results_of_row) < len(row.models):
             continue
         values = tuple(result.value for result in results_of_row)
+        has_one_correlation = len(results_of_row) == 1 and results_of_row[0].gold is not None
         readouts = [result.encoder.partition("/")[2] for result in results_of_row]
         entry = Measured(
             row=row,
@@ -273,19 +285,24 @@ def measure_suite(
             deviations=deviations_of(values, results_of_row),
             readout=" ".join(dict.fromkeys(readouts)),
             n=results_of_row[0].n,
-            is_correlation=len(results_of_row) == 1 and results_of_row[0].gold is not None,
+            is_correlation=has_one_correlation,
         )
         is_in_papers = entry.task[1] in names_in_papers
+        resample = resampler_of(results_of_row, metric) if needs_resamples else None
+        if resample is not None:
+            entry = replace(entry, resamples=resample(seed=0))  # the seed of `sentkit score`
         if is_in_papers:
             entries_of_papers.append(entry)
-        draw = draw_of(results_of_row, metric) if needs_resamples else None
-        if draw is not None:
-            entry = replace(entry, resamples=draw(seed=0))
-            if is_in_papers:
-                draws.append((STREAMS.get(test.name, len(STREAMS) + len(draws)), draw))
+        if is_in_papers and resample is not None:
+            # Other names have a stream by their position. It is the same for all rows, because an
+            # average needs all test sets.
+            next_stream = len(STREAM_OF_TEST_SET) + len(resamplers)
+            stream = STREAM_OF_TEST_SET.get(test.name, next_stream)
+            resamplers.append(StreamResampler(stream, resample))
         yield entry
 
-    if "avg" in names_in_papers and len(entries_of_papers) >= len(names_in_papers) - 1:
+    task_count = len(names_in_papers) - 1  # without "avg"
+    if "avg" in names_in_papers and len(entries_of_papers) >= task_count:
         values_of_entries = [entry.values_of_checkpoints for entry in entries_of_papers]
         values = tuple(
             mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True)
@@ -300,15 +317,15 @@ def measure_suite(
         )
         # Independent for different test sets, and the same pairs for all rows.
         fewest_rows = min(entry.n or 0 for entry in entries_of_papers)
-        if len(draws) == len(entries_of_papers) and fewest_rows >= FEWEST_ROWS:
-            resamples_of_tests = [draw(seed=(0, stream)) for stream, draw in draws]
+        if len(resamplers) == len(entries_of_papers) and fewest_rows >= FEWEST_ROWS:
+            resamples_of_tests = [resample(seed=(0, stream)) for stream, resample in resamplers]
             count = min(map(len, resamples_of_tests))  # a large test set has fewer
             columns = [resamples[:count] for resamples in resamples_of_tests]
             average = replace(average, resamples=np.mean(columns, axis=0))
         yield average
 
 
-def draw_of(results: Sequence[Result], metric: str) -> Draw | None:
+def resampler_of(results: Sequence[Result], metric: str) -> Resampler | None:
     """Draws pairs, queries or rows again, the same ones for each checkpoint; None if a result has
     only its value.
 
