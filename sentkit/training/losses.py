@@ -253,14 +253,13 @@ class SpanLogits:
     temperature: float
     drop: Filter
 
-    def of(self, side: Texts, texts: Texts, own: Tensor, *, keep_own: bool) -> Tensor:
+    def of(self, side: Texts, texts: Texts, is_of_pair: Tensor, *, keep_pair: bool) -> Tensor:
         """Return the logits of one side of these pairs with the texts, (n, m); -inf if left out.
 
-        `own` (n, m) are the texts of the pair itself, which are all kept or all left out.
+        `is_of_pair` (n, m) are texts of the pair itself, which are all kept or all left out.
         """
-        is_left_out = own | false_negatives(self.anchors, self.positives, side, texts, self.drop)
-        if keep_own:
-            is_left_out &= ~own
+        is_false = false_negatives(self.anchors, self.positives, side, texts, self.drop)
+        is_left_out = (is_false & ~is_of_pair) if keep_pair else (is_false | is_of_pair)
         similarities = cosines(side.vectors, texts.vectors) / self.temperature
         return similarities.masked_fill(is_left_out, -torch.inf)
 
@@ -310,22 +309,24 @@ def candidate_contrast(
 
         # Anchors against all candidates. The pair itself counts in both directions.
         forward = span.of(
-            span.anchors, candidates, own=span.is_same_pair(candidates), keep_own=True
+            span.anchors, candidates, is_of_pair=span.is_same_pair(candidates), keep_pair=True
         )
         if form == "one-way":
             return cross_entropy(forward)
 
         # Positives against all anchors.
-        backward = span.of(span.positives, anchors, own=span.is_same_pair(anchors), keep_own=True)
+        backward = span.of(
+            span.positives, anchors, is_of_pair=span.is_same_pair(anchors), keep_pair=True
+        )
         if form == "symmetric":
             return (cross_entropy(forward) + cross_entropy(backward)) / 2
 
         # Anchors against anchors, and positives against candidates, without those of their own row.
         among_anchors = span.of(
-            span.anchors, anchors, own=span.is_same_pair(anchors), keep_own=False
+            span.anchors, anchors, is_of_pair=span.is_same_pair(anchors), keep_pair=False
         )
         of_positives = span.of(
-            span.positives, candidates, own=span.is_same_row(candidates), keep_own=False
+            span.positives, candidates, is_of_pair=span.is_same_row(candidates), keep_pair=False
         )
         # `forward` is first, because its column i is the target of pair i.
         return cross_entropy(torch.cat([forward, among_anchors, backward, of_positives], 1))

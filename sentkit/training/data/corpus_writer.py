@@ -231,7 +231,8 @@ def tokenized(
     ids = np.concatenate([block.ids for block in blocks])
     full_lengths = lengths + truncated  # only whether it is larger is read
     tokens = TokenBlock(ids, lengths, full_lengths)
-    text_by_text = np.arange(len(lengths)).reshape(len(blocks), text_count).T.ravel()
+    texts_of_columns = np.arange(len(lengths)).reshape(len(blocks), text_count)
+    text_by_text = texts_of_columns.T.ravel()
     row_of_output = np.repeat(row_of_text, len(blocks))
     for good_rows in rejects.good_indices(rows):
         is_good = np.zeros(len(rows), bool)
