@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ MAX_INTERVAL = 1000  # steps between two of them
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UnreadStep:
     """A step with values that the host has not read, and what is needed to return to its
     beginning.
@@ -66,12 +66,18 @@ class UnreadStep:
 
     index: int  # from 0
     term_names: tuple[str, ...]
-    # returns the terms and the norm of the gradient, and 1 if this step or one before is not finite
-    wait: Callable[[], Arrays]
+    wait: Callable[[], Arrays]  # waits for the device, and returns `values_on_host`
     record: dict[str, Any]  # of the log, without the values
     start_time: float
     restore_random: Callable[[], None]
     step_counts: Mapping[Tensor, int]  # steps of each parameter before this one
+
+    @cached_property
+    def values_on_host(self) -> Arrays:
+        """The terms and the norm of the gradient, and 1 if this step or one before is not
+        finite.
+        """
+        return self.wait()
 
 
 def order_of(run: Run, corpus: Corpus) -> Order:
@@ -291,7 +297,7 @@ class Trainer:
         while len(self.unread) > remaining:
             step = self.unread.popleft()
             self._check_finite(step)
-            values, _ = step.wait()
+            values, _ = step.values_on_host
             *terms, norm = values.tolist()
 
             # A step begins when the device has finished the one before.
@@ -307,7 +313,7 @@ class Trainer:
 
         The state before this step is then saved: neither this step nor one after it was applied.
         """
-        values, has_diverged = step.wait()
+        values, has_diverged = step.values_on_host
         if not has_diverged:
             return
         self._return_to(step)
