@@ -180,9 +180,8 @@ class FolderOptions:
             [describe_input(inputs, path) for path in inputs.paths], block_bytes or BLOCK_BYTES
         )
         shard = self.shard or Shard()
-        inputs = replace(
-            inputs, counter=ReadCounter.accepting_no_rows()
-        )  # a shard can have no rows
+        # A shard can have no rows.
+        inputs = replace(inputs, counter=ReadCounter.accepting_no_rows())
         for input_number, path in enumerate(inputs.paths):
             for block in grid.read(inputs, input_number, path):
                 if shard.has(block.index) and block.name not in complete:

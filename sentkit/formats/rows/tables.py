@@ -84,7 +84,7 @@ def table_blocks(
             warn = options.warn
         records = plain_records(source, blocks, delimiter, warn)
 
-    has_header = bool(header)  # from now on; the first record sets it
+    has_header = bool(header)  # otherwise it is the first record
     for numbers, raws, cells_of_records in records:
         if not has_header and cells_of_records:
             header = header_of(cells_of_records[0], source, numbers[0])

@@ -107,9 +107,8 @@ class BlockWriter:
             batch_tokens=self.folder.settings["batch_tokens"],
             vector_output=replace(encoding.vector_output, store=self.folder.store),
         )
-        self.inputs = replace(
-            inputs, counter=ReadCounter.accepting_no_rows()
-        )  # a shard can have no rows
+        # A shard can have no rows.
+        self.inputs = replace(inputs, counter=ReadCounter.accepting_no_rows())
 
         # The blocks that exist, by name. What killed processes left is removed.
         self.existing, leftovers = self.folder.existing()
