@@ -273,7 +273,7 @@ def compared_with(
     """The report about the vectors of both sides, with the causes if they differ."""
     from sentkit.metrics.comparison.differences import difference
     from sentkit.model.query_encoder import EncodedInputs
-    from sentkit.reports.verdict import judge
+    from sentkit.reports.judge import judge
 
     encoded = sides.encode
     assert isinstance(encoded, EncodedBy), "the sides of this command"
