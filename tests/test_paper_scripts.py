@@ -169,11 +169,9 @@ def test_every_published_row_is_made_or_impossible(runner, paper, base):
     }
     for table, system, readout in rows_of(paper, base):
         of_system = planned & {(table, system, readout), (table, system, None)}
-        assert of_system or system in plan.paper.impossible or table in plan.paper.notes, (
-            table,
-            system,
-            readout,
-        )
+        assert (
+            of_system or system in plan.paper.impossible or table in plan.paper.tables_made_here
+        ), (table, system, readout)
     assert all(
         plan.rows[system_needed.name]
         or system_needed.tables
@@ -556,7 +554,7 @@ def not_made(out, paper, base):
         path.stem.removeprefix("table-").replace("-", " "): path
         for path in out.glob("tables/*.txt")
     }
-    for table in plan.notes.keys() & texts.keys():
+    for table in plan.tables_made_here.keys() & texts.keys():
         lines = [line.split() for line in texts[table].read_text().splitlines()]
         rows_made |= {(table, line[1]) for line in lines if line[:1] == ["here"]}
     rows = {
@@ -570,7 +568,7 @@ def not_made(out, paper, base):
         if added_system.added
     }
     pictures = {name for name in plan.figures if not list(out.glob(f"figures/{name}.*"))}
-    return rows - rows_made, plan.notes.keys() - texts.keys(), pictures
+    return rows - rows_made, plan.tables_made_here.keys() - texts.keys(), pictures
 
 
 SETTINGS = "--threads 1 --set warmup=0 --set max_length=64 --epochs 1"

@@ -41,6 +41,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent))
 import figures
@@ -82,6 +83,19 @@ class Row:
     name: str
     readout: str = ""  # "": as the checkpoint declares
     best: bool = False  # of the seed that is best on the dev pairs
+
+
+class PublishedLine(NamedTuple):
+    """A line of a published table."""
+
+    table: str
+    name: str
+    readout: str  # "": it has none
+
+
+def only_table(rows_of, number):
+    """The rows of one table, by system."""
+    return {name: [row for row in rows if row.table == number] for name, rows in rows_of.items()}
 
 
 class Runner:
@@ -182,8 +196,8 @@ class Runner:
 
     @cached_property
     def published(self):
-        """The lines of the tables of the base: (table, name, readout) -> whether its values have
-        a deviation.
+        """The lines of the tables of the base: PublishedLine -> whether its values have a
+        deviation.
         """
         values = [
             value
@@ -194,64 +208,74 @@ class Runner:
         lines = {}
         for value in values:
             if value["table"] in tables_of_base:
-                line = (value["table"], value["system"], value["readout"] or "")
+                line = PublishedLine(value["table"], value["system"], value["readout"] or "")
                 lines[line] = lines.get(line, False) or value["sd"] is not None
         return lines
 
-    def planned_rows(self):
+    @cached_property
+    def system_of_line(self):
+        """The name of the system of each published line: the first one that has its name."""
+        names_of_systems = {}
+        for system in self.systems.values():
+            names = {name.format_map(self.values) for name in (system.name, *system.also)}
+            for line in self.published:
+                if line in names_of_systems or line.table in self.paper.tables_made_here:
+                    continue
+                if line.name in names and (not system.tables or line.table in system.tables):
+                    names_of_systems[line] = system.name
+        return names_of_systems
+
+    @cached_property
+    def rows_of_all_tables(self):
         """The rows of each system, by its name."""
         rows_of = {name: [] for name in self.systems}
-        tables_of_base = {table for table, *_ in self.published}
-        # A published line belongs to the first system with its name.
-        unassigned = {
-            line: deviates
-            for line, deviates in self.published.items()
-            if line[0] not in self.paper.notes
-        }
+        for line, system_name in self.system_of_line.items():
+            rows = rows_of[system_name]
+            readout = line.readout
+            is_base = self.systems[system_name].checkpoint == "base"
+            if not is_base and line.table not in self.paper.tables_with_readouts:
+                readout = ""  # a trained checkpoint declares its readout
+            has_deviation = self.published[line]
+            best = self.paper.best_seed and not has_deviation
+            rows.append(Row(line.table, line.name, readout, best))
+            if best:
+                rows.append(Row(line.table, line.name + MEAN, readout))
+
+        tables_of_base = {line.table for line in self.published}
         for system in self.systems.values():
             rows = rows_of[system.name]
-            names = {name.format_map(self.values) for name in (system.name, *system.also)}
-            for line in [line for line in unassigned if line[1] in names]:
-                table, name, readout = line
-                if not system.tables or table in system.tables:
-                    deviates = unassigned.pop(line)
-                    if system.checkpoint != "base" and table not in self.paper.read_out:
-                        readout = ""
-                    best = self.paper.best_seed and not deviates
-                    rows.append(Row(table, name, readout, best))
-                    if best:
-                        rows.append(Row(table, name + MEAN, readout))
             if system.added in tables_of_base:
                 rows.append(Row(system.added, system.name))
             rows += [Row(figure, name) for figure, name in system.figures.items()]
+        return rows_of
 
-        # The numbers of the tables, and the rows of the chosen one.
-        names_of_tables = {row.table for rows in rows_of.values() for row in rows}
-        names_of_tables |= self.paper.notes.keys()
-        self.numbers = sorted(filter(str.isdecimal, names_of_tables), key=int)
-        if self.options.table is None:
-            return rows_of
-        if self.options.table not in self.numbers:
-            advice = f"choose one of {', '.join(self.numbers)}"
-            raise UsageError(
-                f"--table {self.options.table}: not made by this script", advice=advice
-            )
-        return {
-            name: [row for row in rows if row.table == self.options.table]
-            for name, rows in rows_of.items()
-        }
+    @cached_property
+    def table_numbers(self):
+        names = {row.table for rows in self.rows_of_all_tables.values() for row in rows}
+        names |= self.paper.tables_made_here.keys()
+        return sorted(filter(str.isdecimal, names), key=int)
+
+    def planned_rows(self):
+        """The rows of each system; with --table those of this table."""
+        number = self.options.table
+        if number is None:
+            return self.rows_of_all_tables
+        if number not in self.table_numbers:
+            advice = f"choose one of {', '.join(self.table_numbers)}"
+            raise UsageError(f"--table {number}: not made by this script", advice=advice)
+        return only_table(self.rows_of_all_tables, number)
 
     @cached_property
     def needed(self):
         """The systems with rows, those of the tables of tables.py, and those that they
         start from.
         """
-        noted = {table for table, *_ in self.published} & self.paper.notes.keys()
+        made_here = {line.table for line in self.published} & self.paper.tables_made_here.keys()
         if self.options.table is not None:
-            noted &= {self.options.table}
+            made_here &= {self.options.table}
         names = set()
         for system in self.systems.values():
-            if self.rows[system.name] or noted & {*system.tables}:
+            if self.rows[system.name] or made_here & {*system.tables}:
                 names.add(system.name)
                 names.update(start.name for start in self.before(system))
         return [system for system in self.systems.values() if system.name in names]
@@ -587,7 +611,7 @@ class Runner:
 
     def rows_of(self, table):
         """The rows of a table or figure with their systems, in the order of the paper."""
-        order = {line[:2]: index for index, line in enumerate(self.published)}
+        order = {(line.table, line.name): index for index, line in enumerate(self.published)}
 
         def published_index(system_and_row):
             name = system_and_row[1].name.partition(MEAN)[0]
@@ -630,7 +654,7 @@ class Runner:
 
     def say_impossible(self):
         """Print what no run makes, and why; with --table only the rows of this table."""
-        rows = {(table, name) for table, name, _ in self.published}
+        rows = {(line.table, line.name) for line in self.published}
         table = self.options.table
         for name, value in self.paper.impossible.items():
             if table is None or table in value.tables or (table, name) in rows:
@@ -667,14 +691,14 @@ class Runner:
             number = self.options.table
             return self.attempt(f"table {number}", partial(self.table, number))
         failed = 0
-        for number in self.numbers:
+        for number in self.table_numbers:
             failed |= self.attempt(f"table {number}", partial(self.table, number))
         (self.out / "figures").mkdir(exist_ok=True)
         for name, number in self.paper.figures.items():
             failed |= self.attempt(f"figure {number}, {name}", partial(figures.make, self, name))
-        for note in self.paper.notes:
-            if not note.isdecimal():
-                failed |= self.attempt(note, partial(self.table, note))
+        for title in self.paper.tables_made_here:
+            if not title.isdecimal():
+                failed |= self.attempt(title, partial(self.table, title))
         return failed
 
     def attempt(self, title, make):
@@ -700,9 +724,9 @@ class Runner:
             name = f"table-{number}"
         path = self.out / "tables" / name
         fits_terminal = self.options.format == "text" and sys.stdout.isatty()
-        if number in self.paper.notes:
+        if number in self.paper.tables_made_here:
             self.say_unfinished(number)
-            table = getattr(tables, self.paper.notes[number])(self, number)
+            table = getattr(tables, self.paper.tables_made_here[number])(self, number)
             text = rendered([table], self.options.format, sys.maxsize)
             shown = text
             if fits_terminal:

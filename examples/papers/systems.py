@@ -2,8 +2,9 @@
 
 The name of a system is that of its rows in the published tables. A system has all published rows of
 the base with this name, with the readout of its checkpoint, or for the base and the tables of
-`read_out` that of the row. A row is the mean of all seeds. In a paper with `best_seed`, a published
-row without a deviation is of the seed that is best on the dev pairs, and the mean is another row.
+`tables_with_readouts` that of the row. A row is the mean of all seeds. In a paper with `best_seed`,
+a published row without a deviation is of the seed that is best on the dev pairs, and the mean is
+another row.
 
 A word in braces is a value of the recipe of the base (`recipes`), or a file of rows: one that
 `rows` of the paper prepares, or one of the data, such as {nli/train}.
@@ -69,13 +70,14 @@ class Paper:
     rows: dict[str, tuple]  # name -> how rows are made: a function of rows.py and its arguments
     systems: tuple[System, ...]
     figures: dict[str, str]  # function of figures.py -> number of the figure
-    notes: dict[str, str]  # table that `report` does not make -> function of tables.py
+    # Table that `report` does not make -> function of tables.py.
+    tables_made_here: dict[str, str]
     impossible: dict[str, Impossible]  # by its name, which is that of the row or figure
     # Table -> more flags of `sentkit report`.
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
     max_length: int | None = None  # tokens of a text in the evaluation, where the paper has a limit
-    read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
+    tables_with_readouts: tuple[str, ...] = ()  # readouts that the checkpoints do not declare
 
 
 SG = "sg-bert {stsb} --set readout=cls"
@@ -140,7 +142,7 @@ SG_BERT = Paper(
         System("sg-opt-no-head", f"{SG} --set head=none"),
     ),
     figures={"layers": "1", "domains": "4", "space": "5, 6"},
-    notes={
+    tables_made_here={
         "figure 1": "extremes",
         "figure 4": "losses",
         "6": "efficiency",
@@ -278,7 +280,7 @@ CONSERT = Paper(
         "temperature": "7",
         "batch": "table 4",
     },
-    notes={
+    tables_made_here={
         "words": "words",
         "steps": "steps",
         "figure 4": "gain_without_tokens",
@@ -330,7 +332,7 @@ PAIRSUPCON = Paper(
         System("pairsupcon-stsb-dev", f"{PSC} --set final=best"),
     ),
     figures={"scores": "1", "space": "1", "abilities": "3"},
-    notes={"2": "statistics_of_sets", "minutes": "minutes"},
+    tables_made_here={"2": "statistics_of_sets", "minutes": "minutes"},
     impossible={
         "figure 2": DRAWING,
         "published words of table 2": Impossible(
@@ -485,7 +487,7 @@ DEFSENT_PLUS = Paper(
         "entries-simcse": "8",
         "entries-sncse": "8",
     },
-    notes={
+    tables_made_here={
         "1": "dictionaries",
         "5": "rates",
         "7": "readouts",
@@ -501,7 +503,7 @@ DEFSENT_PLUS = Paper(
     },
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
-    read_out=("4",),  # SentEval
+    tables_with_readouts=("4",),  # SentEval
 )
 
 PAPERS = {
