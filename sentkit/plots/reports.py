@@ -136,11 +136,11 @@ def series_of(
     return Series(name, x, y, form, intervals)
 
 
-def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The values of each name, in the order of their first appearance."""
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order of their first appearance."""
     groups: dict[K, list[V]] = {}
-    for name, value in pairs:
-        groups.setdefault(name, []).append(value)
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
     return groups
 
 
@@ -174,7 +174,7 @@ def sweep(inputs: Inputs, name: str) -> Picture:
     level.
     """
     scores = [score for score in inputs.read(lambda row: score_of(row, name)) if score is not None]
-    scores_by_model = by_name(scores)
+    scores_by_model = grouped(scores)
     layered_readouts = {readout for _, ((readout, layer), _) in scores if layer is not None}
     if not layered_readouts:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
@@ -204,7 +204,7 @@ def sweep_series(
         return f"{model}/L{layer}:{readout}"
 
     # Several reports of one key are those of several data sets.
-    scores_by_key = by_name(scores)
+    scores_by_key = grouped(scores)
     for key, scores_of_key in scores_by_key.items():
         _, layer = key
         if layer is not None:
@@ -220,7 +220,8 @@ def sweep_series(
             title = readout
             if readout in layered_readouts:
                 title += " (last layer)"
-            series.append(Series(title, np.zeros(1), np.array([level]), "level"))
+            no_layer = np.zeros(1)  # a level has no x, and its line has the whole width
+            series.append(Series(title, no_layer, np.array([level]), "level"))
     return series
 
 

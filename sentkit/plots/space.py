@@ -97,9 +97,9 @@ def items_of(
 
     def parse(row: Row) -> tuple[str, float | None, str]:
         """The label, the gold score and the text."""
-        gold: float | None = 0.0
+        gold: float | None = 0.0  # without --gold
         if options.gold is not None:
-            gold = score_value(row, options.gold)
+            gold = score_value(row, options.gold)  # None: the row is left out
         label = ""
         if options.label is not None:
             label = class_value(row, options.label)

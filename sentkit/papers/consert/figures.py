@@ -40,7 +40,7 @@ from sentkit.plots.reports import (
     LABELS,
     NO_VALUES,
     Value,
-    by_name,
+    grouped,
     means_of_sets,
     report_of,
     series_of,
@@ -120,10 +120,11 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
         block_counts = np.bincount(ids, minlength=len(counts))
         block_counts[: len(counts)] += counts  # it is longer if the block has a higher id
         counts = block_counts
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    if len(order) < 2:
+    token_count = np.count_nonzero(counts)
+    order = np.argsort(-counts, kind="stable")[:token_count]  # those that do not occur are last
+    if token_count < 2:
         raise DataError(
-            f"{len(order)} different tokens, expected 2 or more", source=text_of_paths(paths)
+            f"{token_count} different tokens, expected 2 or more", source=text_of_paths(paths)
         )
     table = word_table(checkpoint)
     if order.max() >= len(table):
@@ -297,7 +298,7 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     if not any(count for (_, count), _ in scores):
         advice = "encode_without in sentkit.papers.consert.figures leaves tokens out"
         raise DataError("no report has left out tokens", source=text_of_paths(paths), advice=advice)
-    means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
+    means = means_of_sets(grouped(scores), lambda key: f"{key[0]} without {key[1]} tokens")
     series = []
     for encoder in dict.fromkeys(encoder for encoder, _ in means):
         counts = sorted(count for name, count in means if name == encoder)
@@ -334,8 +335,8 @@ def scale(
     if not points:
         raise DataError(f'no row has a number in "{x}"', source=text_of_paths(paths))
     series = []
-    for line, line_points in by_name(points).items():
-        values_by_number = by_name(sorted(line_points, key=itemgetter(0)))
+    for line, line_points in grouped(points).items():
+        values_by_number = grouped(sorted(line_points, key=itemgetter(0)))
         means = {number: mean_with_deviation(values) for number, values in values_by_number.items()}
         series.append(series_of(line, means))
     ticks: tuple[float, ...] = ()
@@ -362,7 +363,7 @@ def views(paths: Sequence[str], *, value: str = "test") -> Picture:
 
     cells = {
         views_of_rows: mean_with_deviation(values).value
-        for views_of_rows, values in by_name(rows_of(paths).read(score)).items()
+        for views_of_rows, values in grouped(rows_of(paths).read(score)).items()
     }
     if not cells:
         raise DataError("no rows", source=text_of_paths(paths))

@@ -8,7 +8,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_value
 from sentkit.papers.figure_command import main, mean_with_deviation, rows_of
 from sentkit.plots.picture import Axis, Panel, Picture
-from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_with_interval
+from sentkit.plots.reports import LABELS, Value, grouped, series_of, value_with_interval
 
 
 def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
@@ -25,9 +25,9 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
     scores = list(rows_of(paths).read(score))
     domain_names = tuple(dict.fromkeys(domain_of_row for _, (domain_of_row, _) in scores))
     series = []
-    for encoder, encoder_scores in by_name(scores).items():
+    for encoder, encoder_scores in grouped(scores).items():
         means = {}
-        for domain_name, values in by_name(encoder_scores).items():
+        for domain_name, values in grouped(encoder_scores).items():
             means[float(domain_names.index(domain_name))] = mean_with_deviation(values)
         series.append(series_of(encoder, means, "bars"))
     x_axis = Axis("domain", "", names=domain_names)
