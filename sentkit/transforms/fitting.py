@@ -265,10 +265,12 @@ def read_fitted_sample(path: str) -> tuple[Mapping[str, Any], Sample]:
         settings = [note[name] for name in ("dim", "remove") if note.get(name) is not None]
         is_valid = (
             sample.moments.count > 0
-            and mean.shape == (width,) != (0,)
+            and width > 0
+            and mean.shape == (width,)
             and scatter.shape == (mean.size, mean.size)
             and bool(np.isfinite(mean).all())
             and bool(np.isfinite(scatter).all())
+            # the type, because True is an instance of int
             and all(type(setting) is int and 1 <= setting <= width for setting in settings)
             and all(type(record["rows"]) is int for record in inputs)
         )
