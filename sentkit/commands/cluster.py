@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KEYWORDS = 10  # of a described cluster
 NEAREST = 3  # rows of a described cluster
 DEFAULT_SEEDS = {"counts": range(5), "stability": range(10)}  # of a form; other forms use only 0
+FROM_ROWS = 0  # as the number of clusters: that of classes or centroids, or what hdbscan finds
 USERS = {  # setting -> the algorithms that have it
     "restarts": ("kmeans", "minibatch", "faiss"),
     "sample": ("kmeans",),
@@ -149,12 +150,12 @@ def cluster(
     console: Console,
 ) -> None:
     """Group rows with similar vectors into clusters."""
-    is_truth = {"--truth": truth}
-    is_report = {"--truth": truth, "--describe": describe}
-    is_described = {"--describe": describe, "--centroids": centroids}
-    has_no_seed = algorithm in ("agglomerative", "hdbscan")
-    without_seed = {"--algorithm agglomerative or hdbscan": has_no_seed}
-    makes_clusters = {
+    if_truth = {"--truth": truth}
+    if_report = {"--truth": truth, "--describe": describe}
+    if_described = {"--describe": describe, "--centroids": centroids}
+    is_deterministic = algorithm in ("agglomerative", "hdbscan")
+    if_deterministic = {"--algorithm agglomerative or hdbscan": is_deterministic}
+    if_clusters_are_made = {
         "-k": k,
         "--algorithm": algorithm != "kmeans",
         "--set": set_,
@@ -168,27 +169,29 @@ def cluster(
     )
     if not describe:
         refuse_together({"--keywords": keywords}, {"--truth without --describe": truth})
-    refuse_together({"--stability": stability}, is_report)
+    refuse_together({"--stability": stability}, if_report)
     refuse_together(
-        {"--stability": stability, "--seed": seed}, without_seed, ", which is deterministic"
+        {"--stability": stability, "--seed": seed}, if_deterministic, ", which is deterministic"
     )
-    refuse_together({"--centroids": centroids}, is_truth, ", which makes several clusterings")
-    refuse_together({"--from-centroids": from_centroids}, makes_clusters, ": it only assigns rows")
-    needs({"--nearest": nearest != NEAREST}, is_described)
+    refuse_together({"--centroids": centroids}, if_truth, ", which makes several clusterings")
     refuse_together(
-        {"--keep-vectors": keep_vectors, "--replace": replace}, is_report, ", which writes a report"
+        {"--from-centroids": from_centroids}, if_clusters_are_made, ": it only assigns rows"
     )
-    refuse_together({"--device": device != "cpu"}, without_seed, ", which runs on the CPU")
+    needs({"--nearest": nearest != NEAREST}, if_described)
+    refuse_together(
+        {"--keep-vectors": keep_vectors, "--replace": replace}, if_report, ", which writes a report"
+    )
+    refuse_together({"--device": device != "cpu"}, if_deterministic, ", which runs on the CPU")
     if json is False and output_path != "-":
         raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 
     # What the command writes: clusters of rows, with --stability the agreement of seeds, or a
     # report.
     counts = None if k is None else numbers("-k", k)
-    form = form_of(truth, describe=describe, stability=stability)
-    if counts is not None and len(counts) > 1:
+    has_several_counts = counts is not None and len(counts) > 1
+    if has_several_counts:
         not_of_counts = {
-            **is_report,
+            **if_report,
             "--stability": stability,
             "--keywords": keywords,
             "--keep-vectors": keep_vectors,
@@ -196,7 +199,9 @@ def cluster(
             "--centroids": centroids,
         }
         refuse_together(not_of_counts, {"several -k": True}, ", which write a report")
-        form = "counts"
+    form = form_of(
+        truth, describe=describe, stability=stability, has_several_counts=has_several_counts
+    )
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.clusters import clustering_run as runs
@@ -206,13 +211,12 @@ def cluster(
 
     output = Output(output_path, force)
     check_outputs(output, centroids, form, json)
-    if k is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].takes_count:
+    is_count_known = truth is not None or from_centroids is not None
+    if k is None and not is_count_known and ALGORITHMS[algorithm].takes_count:
         raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
-    seeds = DEFAULT_SEEDS.get(form, (0,)) if seed is None else numbers("--seed", seed)
+    seeds = seeds_of(form, seed, algorithm)
     settings = parsed(AlgorithmSettings, set_ or [])
-    check_numbers(counts or (1,), seeds, form, algorithm, settings)
-    if from_centroids is not None or not ALGORITHMS[algorithm].is_random:
-        seeds = (0,)
+    check_numbers(counts, seeds, form, algorithm, settings)
     clustering_options = ClusteringOptions(**settings, device=find_device(device))
 
     rows = RowSource(input_paths(files), field, rejects, accepts_mapped=mapped)
@@ -230,7 +234,7 @@ def cluster(
             inputs=inputs,
             warn=console.warn,
             algorithm=algorithm,
-            counts=counts or (0,),
+            counts=counts or (FROM_ROWS,),
             seeds=seeds,
             options=clustering_options,
             centroids=None if from_centroids is None else read_centroids(from_centroids),
@@ -253,7 +257,7 @@ def cluster(
                 limits,
                 output.path,
                 centroids,
-                described=any(map(is_given, is_described.values())),
+                described=any(map(is_given, if_described.values())),
                 with_keywords=keywords is not None and not describe and centroids is None,
                 keep_vectors=keep_vectors,
                 replace=replace,
@@ -263,8 +267,10 @@ def cluster(
                 show_descriptions(descriptions, output, as_table=as_table)
 
 
-def form_of(truth: str | None, *, describe: bool, stability: bool) -> str:
-    """What the command writes with one number of clusters."""
+def form_of(truth: str | None, *, describe: bool, stability: bool, has_several_counts: bool) -> str:
+    """What the command writes."""
+    if has_several_counts:
+        return "counts"
     if truth is not None:
         return "truth"
     if describe:
@@ -272,6 +278,19 @@ def form_of(truth: str | None, *, describe: bool, stability: bool) -> str:
     if stability:
         return "stability"
     return "rows"
+
+
+def seeds_of(form: str, seed: str | None, algorithm: str) -> Sequence[int]:
+    """The given seeds, or those of the form. Only one gives the result of a deterministic
+    algorithm, for which --seed is refused.
+    """
+    from sentkit.labels.clusters.clustering import ALGORITHMS
+
+    if seed is not None:
+        return numbers("--seed", seed)
+    if not ALGORITHMS[algorithm].is_random:
+        return (0,)
+    return DEFAULT_SEEDS.get(form, (0,))
 
 
 def show_agreement(
@@ -327,7 +346,7 @@ def check_outputs(output: Output, centroids: str | None, form: str, json: bool |
 
 
 def check_numbers(
-    counts: Sequence[int],
+    counts: Sequence[int] | None,
     seeds: Sequence[int],
     form: str,
     algorithm: str,
@@ -339,9 +358,10 @@ def check_numbers(
     for name in settings:
         if algorithm not in USERS[name]:
             raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
-    if min(counts) < 1:
-        raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    check_sample(settings.get("sample"), max(counts))
+    if counts is not None:
+        if min(counts) < 1:
+            raise UsageError(f"-k {min(counts)}: expected 1 or more")
+        check_sample(settings.get("sample"), max(counts))
     if len(seeds) < 2 and form == "stability":
         raise UsageError("--stability needs several seeds, for example --seed 0..9")
     if len(seeds) > 1 and form in ("rows", "describe"):
