@@ -105,7 +105,9 @@ def diff(
     if encodes_a and texts is None:
         texts = HAZARDS
     if model is not None:
-        limit_threads(of_libraries=1)  # each thread computes other batches
+        # Before the imports below, because numpy reads the number once. Each thread computes other
+        # batches.
+        limit_threads(of_libraries=1)
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.comparison.differences import difference
@@ -138,8 +140,9 @@ def diff(
                 record = compared_with(model_of_b, sides, sizes, console)
             elif b is not None:
                 rows.warn_of_prompts(console, [a, b])
-                both = [rows.inputs([path], field_names) for path in (a, b)]
-                record = difference(Sides(*both), key, **sizes).record
+                inputs_a = rows.inputs([a], field_names)
+                inputs_b = rows.inputs([b], field_names)
+                record = difference(Sides(inputs_a, inputs_b), key, **sizes).record
         show([record], lines, file, as_table=as_table, texts=("measure",))
     if as_table:
         print_worst(record.get("worst") or [])

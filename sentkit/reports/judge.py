@@ -31,18 +31,19 @@ MISSING = "vectors that are zero or not finite"
 
 def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: int = 0) -> Verdict:
     """The verdict about the vectors of A. `model` gave those of B, and A refused some texts."""
+    file = sides.paths[0]
+    if file == "-":
+        file = "standard input"
     count = difference.rows
-    verdict = with_damage(
-        Verdict(
-            file="standard input" if sides.paths[0] == "-" else sides.paths[0],
-            model=model.name,
-            width=difference.record["b"]["width"],
-            compared=sides.compared,
-            refused=refused,
-            repeats=Repeats(count, difference.repeated_a, difference.repeated_b),
-        ),
-        sides,
+    verdict = Verdict(
+        file=file,
+        model=model.name,
+        width=difference.record["b"]["width"],
+        compared=sides.compared,
+        refused=refused,
+        repeats=Repeats(count, difference.repeated_a, difference.repeated_b),
     )
+    verdict = with_damage(verdict, sides)
 
     # A factor of the lengths, and another order of the rows.
     lengths = lengths_if_directions_are_equal(difference)
@@ -161,7 +162,7 @@ def with_changes(verdict: Verdict, examples: Matches, explanation: Explanation) 
             largest_distance=explanation.largest_distance,
             rounding=explanation.rounding,
         )
-    if explanation.explained and best is not None:
+    if explanation.explained_texts and best is not None:
         return replace(
             verdict,
             causes=(*verdict.causes, *causes_of(explanation, best)),
@@ -182,8 +183,8 @@ def causes_of(explanation: Explanation, best: Result) -> list[Cause]:
         causes.append(
             Cause(
                 variant.name,
-                explanation.explained,
-                explanation.differing,
+                explanation.explained_texts,
+                explanation.differing_texts,
                 share=explanation.share,
                 same=same if variant is best.variants[-1] else (),
             )

@@ -58,7 +58,7 @@ FEWEST_MOVED = 3  # rows that show another order
 class Explanation:
     """What explains the difference, or that there is none.
 
-    `best` has the changes: none of them explains it if `explained` is 0.
+    `best` has the changes: none of them explains it if `explained_texts` is 0.
     """
 
     equal: bool
@@ -67,8 +67,8 @@ class Explanation:
     mean_rounding: float = 0.0  # the mean one; 0 if it was not measured
     best: Result | None = None
     equivalent_results: tuple[Result, ...] = ()  # other changes that give the same vectors
-    differing: int = 0  # texts
-    explained: int = 0  # of the differing texts
+    differing_texts: int = 0
+    explained_texts: int = 0  # of the differing texts
     share: float = 0.0  # of the difference that the changes remove
     order: Indices | None = None  # (n,): the text that each row of the target has the vector of
     results: tuple[Result, ...] = ()
@@ -89,11 +89,12 @@ def explain(
     encoder = VariantEncoder(model, texts)
     search = Search(encoder, target, declared)
     explanation = search.run(record)
-    if explanation.explained < MOST * max(1, explanation.differing) and search.order is not None:
+    explains_most = explanation.explained_texts >= MOST * max(1, explanation.differing_texts)
+    if not explains_most and search.order is not None:
         # The vectors of a change are there, in another order.
         ordered = Search(encoder, target[search.order], declared)
         in_order = ordered.run({})
-        if in_order.equal or in_order.explained >= MOST * in_order.differing:
+        if in_order.equal or in_order.explained_texts >= MOST * in_order.differing_texts:
             return replace(in_order, equal=False, order=search.order)
     return explanation
 
@@ -108,20 +109,20 @@ class Search:
         self.every_text = np.arange(len(target))
         self.declared_vectors = declared
         self.declared = None if declared is None else compare((), target, declared)
-        self.distances = np.ones(len(target))
+        self.distances = np.ones(len(target))  # of another width: all texts differ
         if self.declared is not None:
             self.distances = self.declared.distances
-        self.within = float(self.distances.max())
+        self.largest_distance = float(self.distances.max())
         self.rounding: float | None = None  # the largest distance by rounding in bf16
         self.mean_rounding = 0.0
         self.rounding_explains = False
-        self.limit = CLOSE
+        self.explained_limit = CLOSE  # largest distance of a text that a change explains
         self.differs = np.ones(len(target), bool)
         self.results = list[Result]()
         self.order: Indices | None = None
 
     @property
-    def mean(self) -> float:
+    def mean_of_differing(self) -> float:
         """The mean distance of the texts that differ, as declared."""
         return float(self.distances[self.differs].mean())
 
@@ -140,31 +141,37 @@ class Search:
         return self.explanation(results)
 
     def run(self, record: Mapping[str, Any]) -> Explanation:
-        explanation = self.equality() or self.of_record(record) or self.causes()
+        explanation = self.judge_equality() or self.of_record(record) or self.causes()
         if explanation is not None:
             return explanation
         if self.rounding_explains:
-            return Explanation(equal=True, largest_distance=self.within, rounding=self.rounding)
-        differing = int(self.differs.sum())
+            return self.of_equal_vectors()
         return Explanation(
             equal=False,
-            largest_distance=self.within,
+            largest_distance=self.largest_distance,
             rounding=self.rounding,
             mean_rounding=self.mean_rounding,
-            differing=differing,
+            differing_texts=int(self.differs.sum()),
             results=tuple(self.results),
         )
 
-    def equality(self) -> Explanation | None:
+    def of_equal_vectors(self) -> Explanation:
+        """The vectors are those of the model, but for rounding."""
+        return Explanation(
+            equal=True, largest_distance=self.largest_distance, rounding=self.rounding
+        )
+
+    def judge_equality(self) -> Explanation | None:
         """That the vectors are those of the model, if they are, but for rounding or a factor.
 
-        Otherwise the limit of a text that a change explains depends on the distances.
+        Otherwise this sets the texts that differ, and the limit of a text that a change explains:
+        they depend on the distances.
         """
         if self.declared is None:
             return None
         self.results.append(self.declared)
-        if self.within <= EQUAL:
-            return self.with_factor() or Explanation(equal=True, largest_distance=self.within)
+        if self.largest_distance <= EQUAL:
+            return self.with_factor() or self.of_equal_vectors()
         distances_of_bf16 = self.distances_of_bf16()
         self.rounding = float(distances_of_bf16.max())
         self.mean_rounding = float(distances_of_bf16.mean())
@@ -173,16 +180,19 @@ class Search:
         # If few texts differ, and the others are equal, the cause is not rounding.
         is_spread = np.median(self.distances) >= SPREAD * distances_of_bf16.mean()
         if self.rounding_explains and is_spread:
-            equal = Explanation(equal=True, largest_distance=self.within, rounding=self.rounding)
-            return self.of_fewer_bits(ROUNDED_IN_NOISE) or self.with_factor() or equal
+            return (
+                self.of_fewer_bits(ROUNDED_IN_NOISE)
+                or self.with_factor()
+                or self.of_equal_vectors()
+            )
 
         # The mean distance is that of the differing texts, so rounding of bf16 is not counted.
         noise = 3 * self.rounding
         least = LEAST_LIMIT
-        if noise < NOISE * self.mean:
+        if noise < NOISE * self.mean_of_differing:
             least = max(LEAST_LIMIT, noise)
-        self.limit = float(np.clip(EXPLAINED * self.mean, least, CLOSE))
-        self.differs = self.distances > self.limit
+        self.explained_limit = float(np.clip(EXPLAINED * self.mean_of_differing, least, CLOSE))
+        self.differs = self.distances > self.explained_limit
         return None
 
     def causes(self) -> Explanation | None:
@@ -236,7 +246,7 @@ class Search:
             if result.factor is None and result.distance <= self.declared.distance:
                 self.differs = np.ones(len(self.target), bool)
                 return self.explanation([result])
-        return Explanation(equal=True, largest_distance=self.within, best=self.declared)
+        return Explanation(equal=True, largest_distance=self.largest_distance, best=self.declared)
 
     def distances_of_bf16(self) -> Float64:
         """The distances that rounding in bf16 causes, of the shortest texts."""
@@ -252,7 +262,7 @@ class Search:
 
     def of_fewer_bits(self, share: float) -> Explanation | None:
         """Fewer bits of the weights, if these leave at most this share of the distance."""
-        if self.declared_vectors is None or self.mean > LARGEST_ROUNDED:
+        if self.declared_vectors is None or self.mean_of_differing > LARGEST_ROUNDED:
             return None
         combinations = [(variant,) for variant in variants_of_weights(self.encoder)]
         screened = sorted(self.screened(combinations, ()), key=lambda result: result.distance)
@@ -276,7 +286,7 @@ class Search:
         results = padded_results(self.encoder, bases, self.target, texts)
         self.results += results
         for result in sorted(results, key=self.rank):
-            explained = result.explained(self.limit)
+            explained = result.explained(self.explained_limit)
             if explained >= min(PADDED, len(result.distances)) and len(result.distances) > 1:
                 return self.partly_tried(result, explained, 1.0)
         return None
@@ -285,10 +295,10 @@ class Search:
         """A result of only some of the texts, which explains this share of the difference."""
         return Explanation(
             equal=False,
-            largest_distance=self.within,
+            largest_distance=self.largest_distance,
             best=result,
-            differing=int(self.differs.sum()),
-            explained=explained,
+            differing_texts=int(self.differs.sum()),
+            explained_texts=explained,
             share=share,
             results=tuple(self.results),
         )
@@ -315,7 +325,7 @@ class Search:
         differs = self.differs
         for result in self.results:
             if result.variants == base and len(result.distances) == len(self.target):
-                differs = result.distances > self.limit
+                differs = result.distances > self.explained_limit
         differing = np.flatnonzero(differs)
         if not len(differing):
             differing = self.every_text
@@ -350,7 +360,7 @@ class Search:
         """
         if not screened:
             return []
-        limit = self.limit
+        limit = self.explained_limit
         best = screened[0]
         candidates = [
             result
@@ -376,35 +386,36 @@ class Search:
         """Best first: texts that are explained, distance, and no factor. If rounding decides, the
         order of the variants does.
         """
-        step = max(EQUAL, self.limit / 10)
-        explained = result.explained(self.limit)
+        step = max(EQUAL, self.explained_limit / 10)
+        explained = result.explained(self.explained_limit)
         return -explained, round(result.distance / step), result.factor is not None
 
     def explained(self, result: Result) -> int:
         """The number of differing texts that a result of all texts explains."""
-        return int((self.differs & (result.distances <= self.limit)).sum())
+        return int((self.differs & (result.distances <= self.explained_limit)).sum())
 
     def explains_all(self, results: Sequence[Result]) -> bool:
-        return bool(results) and bool((results[0].distances <= self.limit).all())
+        return bool(results) and bool((results[0].distances <= self.explained_limit).all())
 
     def explanation(self, results: Sequence[Result]) -> Explanation:
         """The first of the results, which are of all texts."""
         best = results[0]
+        rounding = max(EQUAL, self.explained_limit / 10)
         same = [
             result
             for result in results[1:]
-            if np.abs(result.distances - best.distances).max() <= max(EQUAL, self.limit / 10)
+            if np.abs(result.distances - best.distances).max() <= rounding
             and len(result.variants) == len(best.variants)
         ]
         before = max(float(self.distances[self.differs].mean()), 1e-12)
         after = float(best.distances[self.differs].mean())
         return Explanation(
             equal=False,
-            largest_distance=self.within,
+            largest_distance=self.largest_distance,
             best=best,
             equivalent_results=tuple(same),
-            differing=int(self.differs.sum()),
-            explained=self.explained(best),
+            differing_texts=int(self.differs.sum()),
+            explained_texts=self.explained(best),
             share=1.0 - min(after / before, 1.0),
             results=tuple(self.results),
         )
