@@ -111,9 +111,9 @@ class Nearest:
         self.squares_to_mean = self.squares_to_centres(self.labels, self.mean[None])
         self.longest_row = math.sqrt(self.squares_to_mean.max())  # from the mean
         # From the second call on, how far the centres may move before a label can change.
-        self.has_limits = False
+        self.tracks_drift = False
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
-        self.limits = np.empty(0)  # (n,): of the drift of the label of a row
+        self.drift_limits = np.empty(0)  # (n,): of the drift of the label of a row
         self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:
@@ -155,14 +155,14 @@ class Nearest:
             settle(values, labels, smallest + errors, second - smallest <= errors, rows, centres)
             self.labels[indices] = labels
 
-            if self.has_limits:
+            if self.tracks_drift:
                 # The second distance less the smallest, from the difference of their squares. The
                 # errors make it a lower bound; that of a row within them is negative, so the next
                 # call compares the row again.
                 squares_to_mean += errors
                 sums = np.sqrt(second + squares_to_mean) + np.sqrt(smallest + squares_to_mean)
                 gaps = (second - smallest - 2.0 * errors) / sums / centre_values.factor
-                self.limits[indices] = self.drift[labels] + (1.0 - SLACK) * gaps
+                self.drift_limits[indices] = self.drift[labels] + (1.0 - SLACK) * gaps
         return self.labels
 
     def _advance_drift(self, centres: Float64) -> Indices | None:
@@ -170,16 +170,16 @@ class Nearest:
         all.
         """
         is_same_shape = centres.shape == self.centres.shape
-        if is_same_shape and self.has_limits:
+        if is_same_shape and self.tracks_drift:
             moved = lengths(centres - self.centres)
             self.drift += moved + moved.max()
-            may_keep = self.limits > (1.0 + SLACK) * self.drift[self.labels]
+            may_keep = self.drift_limits > (1.0 + SLACK) * self.drift[self.labels]
             rows_to_compare = np.flatnonzero(~may_keep)  # also those with the limit NaN
             if len(rows_to_compare) < MOST_ROWS * len(self.rows):
                 return rows_to_compare
-        self.has_limits = is_same_shape
+        self.tracks_drift = is_same_shape
         self.drift = np.zeros(len(centres))
-        self.limits = np.empty(len(self.rows) if is_same_shape else 0)
+        self.drift_limits = np.empty(len(self.rows) if is_same_shape else 0)
         return None
 
     def inertia_of(self, labels: Indices, centres: Float64) -> float:
