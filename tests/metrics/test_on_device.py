@@ -184,16 +184,6 @@ def test_centres_are_those_of_the_cpu(small, count, shift, scale):
     assert on_device.assign(centres[::-1]).tolist() == Nearest(rows).assign(centres[::-1]).tolist()
 
 
-@pytest.mark.parametrize("scale", [1e19, 1e37])
-def test_centres_of_rows_too_long_for_products_in_float32(small, scale):
-    rows = normal_rows(100, 16) * np.float32(scale)
-    centres = rows[:7].astype(np.float64)
-    wide = rows.astype(np.float64)
-    expected = ((wide[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
-
-    assert Nearest(rows, small).assign(centres).tolist() == expected.tolist()
-
-
 def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
     """The centres are compared in parts of a block."""
     monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)

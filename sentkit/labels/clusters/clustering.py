@@ -28,7 +28,6 @@ ROWS_PER_BLOCK = 4096  # rows of a block
 PAIRS_PER_BLOCK = 2048  # rows and centres copied at a time for their exact distance
 SLACK = 1e-6  # relative; more than the rounding errors of limits
 MOST_ROWS = 0.9  # share of the rows; to copy more takes longer than their products
-LARGEST_PRODUCT = 1e37  # in float32, which ends at 3e38
 
 
 def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
@@ -36,28 +35,16 @@ def spans(count: int, size: int = ROWS_PER_BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-def factor_against_overflow(largest: float) -> float:
-    """The factor of vectors whose products, at most `largest`, may overflow float32, or 1.
-
-    It is a power of two, which does not round. With it, the products are at most 1.
-    """
-    if largest <= LARGEST_PRODUCT:
-        return 1.0
-    _, exponent = math.frexp(largest)
-    return 2.0 ** -math.ceil(exponent / 2)
-
-
 class CentreValues:
     """Values of rows x and centres c in float32: the smallest value of a row is that of its nearest
     centre.
 
     Apart from terms that are equal for all centres, |x - c|^2 is |c - m|^2 + 2 (c - m) m - 2 (c -
-    m) x, with the mean m of the rows: products of short vectors have smaller errors. A value is
-    this by the square of `factor`, which is 1 unless the values would overflow.
+    m) x, with the mean m of the rows: products of short vectors have smaller errors. Nothing
+    overflows, because `read_points` refuses vectors with numbers above 1e15.
     """
 
-    def __init__(self, centres: Float64, mean: Float64, longest_row: float) -> None:
-        """`longest_row` is the largest distance of a row to the mean."""
+    def __init__(self, centres: Float64, mean: Float64) -> None:
         self.centred_centres = centres - mean
         lengths_of_centres = lengths(self.centred_centres)
         offsets = np.vecdot(self.centred_centres, self.centred_centres)
@@ -66,19 +53,13 @@ class CentreValues:
         # The largest length of a weight, and the largest offset: they bound the error of a value.
         self.weight_bound = 2.0 * lengths_of_centres.max()
         self.offset_bound = np.abs(offsets).max() + self.weight_bound * np.linalg.norm(mean)
-        self.factor = factor_against_overflow(self.weight_bound * longest_row + self.offset_bound)
-        self.weight_bound *= self.factor
-        self.offset_bound *= self.factor**2
 
         # value = offset - 2 (c - m) x
-        weights = -2.0 * self.factor * self.centred_centres.T
-        self.weights = np.ascontiguousarray(weights, np.float32)  # (d, k)
-        self.offsets = (self.factor**2 * offsets).astype(np.float32)
+        self.weights = np.ascontiguousarray(-2.0 * self.centred_centres.T, np.float32)  # (d, k)
+        self.offsets = offsets.astype(np.float32)
 
     def of_rows(self, rows: Float32, out: Float32) -> Float32:
         """The values of all centres, (b, d) -> (b, k), in the memory `out`."""
-        if self.factor != 1.0:
-            rows = rows * np.float32(self.factor)
         values = np.matmul(rows, self.weights, out=out)
         values += self.offsets
         return values
@@ -109,7 +90,6 @@ class Nearest:
         self.centres = np.empty((0, 0))
         self.labels = np.zeros(len(rows), np.intp)
         self.squares_to_mean = self.squares_to_centres(self.labels, self.mean[None])
-        self.longest_row = math.sqrt(self.squares_to_mean.max())  # from the mean
         # From the second call on, how far the centres may move before a label can change.
         self.tracks_drift = False
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
@@ -121,18 +101,15 @@ class Nearest:
         count = len(centres)
         if count == 1:
             return np.zeros(len(self.rows), np.intp)
-        centre_values = CentreValues(centres, self.mean, self.longest_row)
+        centre_values = CentreValues(centres, self.mean)
 
         rows_to_compare: Indices | None
         if self.on_device is None:
             rows_to_compare = self._advance_drift(centres)
             self.centres = centres.copy()
             self.labels = self.labels.copy()
-        elif centre_values.factor == 1.0:
+        else:
             self.labels, rows_to_compare = self.on_device.nearest(centre_values.centred_centres)
-        else:  # products on the device would overflow
-            rows_to_compare = None
-            self.labels = self.labels.copy()
 
         # Memory that all blocks reuse.
         size = min(ROWS_PER_BLOCK, max(64, DISTANCES_PER_BLOCK // count))
@@ -148,7 +125,7 @@ class Nearest:
                 indices = rows_to_compare[span]
                 # `take` without the mode, or into new memory, is far slower
                 rows = self.rows.take(indices, 0, row_buffer[: len(indices)], "clip")
-            squares_to_mean = centre_values.factor**2 * self.squares_to_mean[indices]
+            squares_to_mean = self.squares_to_mean[indices]
             errors = centre_values.errors(squares_to_mean)
             values = centre_values.of_rows(rows, value_buffer[: len(rows)])
             labels, smallest, second = two_smallest(values)
@@ -161,7 +138,7 @@ class Nearest:
                 # call compares the row again.
                 squares_to_mean += errors
                 sums = np.sqrt(second + squares_to_mean) + np.sqrt(smallest + squares_to_mean)
-                gaps = (second - smallest - 2.0 * errors) / sums / centre_values.factor
+                gaps = (second - smallest - 2.0 * errors) / sums
                 self.drift_limits[indices] = self.drift[labels] + (1.0 - SLACK) * gaps
         return self.labels
 
@@ -383,21 +360,16 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
 
     The greedy variant: several rows are drawn by distance to the centres, and the best is chosen.
     """
-    # Numbers minus their mean are at most twice the largest one.
-    largest_square = rows.shape[1] * (2.0 * max(float(rows.max()), -float(rows.min()))) ** 2
-    factor = factor_against_overflow(2.0 * largest_square)
-    short = centred_rows(rows, factor)
+    short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
     squares = lengths(short) ** 2
 
     def from_rows(drawn: Indices) -> Float64:
-        """Squared distances by the square of `factor`, (n, t); exact if they are near 0, so that 0
-        is 0.
-        """
+        """Squared distances, (n, t); exact if they are near 0, so that 0 is 0."""
         magnitudes = squares[:, None] + squares[drawn]
         squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
         close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
         row, column = np.divmod(np.flatnonzero(close), len(drawn))
-        squared[row, column] = factor**2 * squared_distances(rows, rows, row, drawn[column])
+        squared[row, column] = squared_distances(rows, rows, row, drawn[column])
         return squared
 
     # `nearest` is the squared distance of each row to the nearest chosen row, (n,).
@@ -413,13 +385,6 @@ def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> li
         nearest = np.ascontiguousarray(candidates[:, best])
         chosen.append(int(drawn[best]))
     return chosen
-
-
-def centred_rows(rows: Float32, factor: float) -> Float32:
-    """The rows minus their mean, by the factor."""
-    centred = rows - rows.mean(axis=0, dtype=np.float64)
-    centred *= factor
-    return centred.astype(np.float32)
 
 
 MINIBATCH = 4096  # rows

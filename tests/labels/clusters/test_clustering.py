@@ -37,27 +37,6 @@ def test_rows_too_short_for_products_in_float32(rows, scale):
     assert Nearest(rows).assign(centres).tolist() == by_loops(rows, centres)
 
 
-@pytest.mark.parametrize("scale", [1e18, 3e18, 1e19, 1e20, 1e30, 2e37])
-@pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_rows_too_long_for_products_in_float32(rows, scale, shift):
-    rows = ((rows + shift) * scale).astype(np.float32)
-    centres = rows[:5].astype(np.float64)
-    nearest = Nearest(rows)
-
-    for number in range(4):  # from the third call on, with limits
-        moved = centres * (1 + 0.01 * number)
-
-        assert nearest.assign(moved).tolist() == by_loops(rows, moved)
-
-
-def test_long_and_short_rows_in_one_block(rows):
-    """The products of a short row keep their digits beside those of a long one."""
-    rows[::3] *= np.float32(1e20)
-    centres = rows[:6].astype(np.float64)
-
-    assert Nearest(rows).assign(centres).tolist() == by_loops(rows, centres)
-
-
 def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
     centres = rows[:20].astype(np.float64)
     whole = Nearest(rows).assign(centres)

@@ -150,18 +150,6 @@ def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
     )
 
 
-@pytest.mark.parametrize("scale", [2.0**66, 2.0**120])
-def test_rows_too_long_for_products_in_float32_get_the_clusters_of_short_ones(rows, scale):
-    """A factor that is a power of two changes no digit."""
-    options = ClusteringOptions(CLUSTERS, restarts=2)
-    long_rows = rows * np.float32(scale)
-    clusters = kmeans(long_rows, options, np.random.RandomState(5))
-    expected = kmeans(rows, options, np.random.RandomState(5))
-
-    assert clusters.labels.tolist() == expected.labels.tolist()
-    assert clusters.centres.tolist() == (scale * expected.centres).tolist()
-
-
 def test_at_most_as_many_centres_as_distinct_rows():
     """Three of them, a thousand times over, among them two that differ in the last digit of
     float32.
