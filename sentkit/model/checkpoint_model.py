@@ -94,6 +94,8 @@ def read_by_sentence_transformers(checkpoint: Checkpoint, reading: Reading) -> s
     if (checkpoint.folder / "modules.json").is_file():
         return "yes, by modules.json"
     readout = "last token" if default_readout(checkpoint.config).name == "last" else "mean"
+    if "chat_template" in checkpoint.declaration.conflicts:
+        return "no: without modules.json, sentence-transformers 6 uses the chat template"
     if not checkpoint.declaration.source:
         return f"yes, by default: the {readout} of the last layer"
     return f"no: without modules.json, sentence-transformers uses the {readout} of the last layer"

@@ -57,7 +57,7 @@ class Reading:
             steps = ", ".join(self.dropped_steps)
             problem = "the steps after the declared readout are not applied to another readout"
             notes.append(f"{name}: {problem}: {steps}")
-        notes += [f"{name}: {conflict}; the first is used" for conflict in self.conflicts]
+        notes += [f"{name}: {conflict}" for conflict in self.conflicts]
         return notes
 
 
@@ -223,14 +223,23 @@ def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
     flag.
     """
     maximum = most_tokens(checkpoint.config, checkpoint.config_file)
+    limit = maximum if has_position_table(checkpoint) else None
     if chosen is not None:
-        if maximum is not None and chosen > maximum:
-            raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {maximum}")
+        if limit is not None and chosen > limit:
+            raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {limit}")
         return chosen
     declared = checkpoint.declaration.max_length or maximum or LONGEST
-    if maximum:
-        return min(declared, maximum)
+    if limit:
+        return min(declared, limit)
     return declared
+
+
+def has_position_table(checkpoint: Checkpoint) -> bool:
+    """Whether a text cannot be longer than the encoder's positions: rotary ones have no end."""
+    try:
+        return not read_architecture(checkpoint.config, checkpoint.config_file).rotary_bases
+    except UnsupportedArchitecture:
+        return True
 
 
 def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
@@ -241,6 +250,8 @@ def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
         return read_architecture(config, source).max_tokens
     except UnsupportedArchitecture:
         positions = config.get("max_position_embeddings")
+        if positions is None and "n_embd" in config:  # GPT-2 and its relatives
+            positions = config.get("n_positions")
     if not isinstance(positions, int) or positions < 1:
         return None
     # Tables of 514 rows, such as MPNet's, use positions from padding_id + 1.
@@ -285,6 +296,12 @@ def steps_of_checkpoint(
 ) -> list[Step]:
     """Return the steps of a checkpoint and of the flags."""
     declared = declared_steps(checkpoint, reading, read_layer)
+    if reading.declared_dim is not None:
+        # As in sentence-transformers, a declared length of at least the width keeps all numbers.
+        with declared_in(file_of_declaration(checkpoint)):
+            width = width_after_steps(declared[:-1], width_of_readout)
+        if reading.declared_dim >= width:
+            declared.pop()
     check_width(checkpoint, declared, width_of_readout)
     return all_steps(declared, reading.options)
 

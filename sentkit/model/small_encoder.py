@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.arrays import Float32
+from sentkit.arrays import Float32, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import POOLED, Readout
@@ -152,20 +152,34 @@ class SmallBert:
             layer, _, _ = name.rpartition(".")
             self.layers.setdefault(layer, []).append(arrays[stored_name])
 
+    def position_rows(self, ids: NDArray[np.integer], positions: Indices) -> Indices:
+        """The row (n,) of each token in the table of positions; `positions` count from 0 in each
+        sentence.
+        """
+        architecture = self.architecture
+        if not architecture.family_traits.skips_padding:
+            return positions + architecture.position_offset
+        # The number of other tokens up to each token of its sentence; 0 for padding.
+        is_counted = ids != architecture.padding_id
+        counts = np.cumsum(is_counted)
+        first_tokens = np.arange(len(ids)) - positions
+        counts_before = (counts - is_counted)[first_tokens]
+        return (counts - counts_before) * is_counted + architecture.position_offset - 1
+
     def states(self, batch: TokenBlock) -> Iterator[Float32]:
         """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""
         architecture = self.architecture
         lengths = batch.lengths
         sentences = [*map(slice, batch.starts, batch.starts + lengths)]
         positions = np.arange(len(batch.ids)) - np.repeat(batch.starts, lengths)
-        positions += architecture.position_offset
         bias = None
         if "relative" in self.layers:
-            rows = buckets_of(int(lengths.max()))
-            bias = self.layers["relative"][0][rows].transpose(2, 0, 1)  # (h, t, t)
+            buckets = buckets_of(int(lengths.max()))
+            bias = self.layers["relative"][0][buckets].transpose(2, 0, 1)  # (h, t, t)
         states = self.layers["words"][0][batch.ids]
         if "positions" in self.layers:
-            states = states + self.layers["positions"][0][positions]
+            rows = self.position_rows(batch.ids, positions)
+            states = states + self.layers["positions"][0][rows]
         if architecture.types:
             states += self.layers["types"][0][0]  # every token belongs to the first segment
         states = self.norm("norm", states)
@@ -181,7 +195,7 @@ class SmallBert:
         number: int,
         states: Float32,
         sentences: Sequence[slice],
-        positions: NDArray[np.int64],
+        positions: Indices,
         bias: Float32 | None,
     ) -> Float32:
         """Return X(k) from X(k - 1), (n, d)."""

@@ -221,3 +221,34 @@ def test_a_text_of_8192_tokens_needs_little_memory(kind, settings, tmp_path):
     [vector] = np.load("vectors.npy")
     [exact] = expected(tmp_path / "base", "mean", ["cat " * 8190])
     assert (vector @ exact) / np.linalg.norm(vector) / np.linalg.norm(exact) > 0.999
+
+
+READ_PADDING = {
+    "fnet": {},
+    "convbert": {"embedding_size": 16},
+    "big_bird": {"block_size": 2, "num_random_blocks": 1},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p"]},  # does not read it
+}
+
+
+@pytest.mark.parametrize("model_type", READ_PADDING)
+def test_a_text_has_one_vector_also_if_the_encoder_reads_padding(sentkit, tmp_path, model_type):
+    """A batch has texts of one length then. BigBird changes its attention at a short batch."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(
+        model_type, **SMALL, **READ_PADDING[model_type], initializer_range=0.5
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    copy_tokenizer(tmp_path)
+    texts = [*TEXTS, "the cat " * 20, "a man sleeps", "the dog " * 20]
+    flags = ("-m", tmp_path, "--readout", "mean", "--precision", "fp32", "-q")
+    together = sentkit("encode", *flags, stdin=stdin(texts)).rows
+    alone = [sentkit("encode", *flags, stdin=stdin([text])).rows[0] for text in texts]
+
+    for row, row_alone in zip(together, alone, strict=True):
+        np.testing.assert_allclose(row["embedding"], row_alone["embedding"], atol=2e-5)
+    np.testing.assert_allclose(
+        alone[1]["embedding"], expected(tmp_path, texts=[texts[1]])[0], atol=2e-5
+    )

@@ -13,6 +13,7 @@ from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
 from sentkit.model.text.tokens import TokenBlock, concatenated_ids
 from sentkit.model.transformer import bert
 from sentkit.model.transformer.architecture import architecture_of
+from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash
 
 LENGTHS = [5, 1, 29, 5, 2]
@@ -40,6 +41,23 @@ def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
     for states, expected in zip(layers, oracle(checkpoint, batch), strict=True):
         assert states.dtype == np.float32
         assert states == pytest.approx(expected.numpy(), abs=2e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet", "bert"])
+@torch.no_grad()
+def test_a_padding_token_in_a_text_has_the_position_of_transformers(make, load, tmp_path, family):
+    """RoBERTa and MPNet count the other tokens; in both encoders."""
+    model = make(family, pad_token_id=1)
+    model.save_pretrained(tmp_path)
+    arrays, architecture = read(tmp_path)
+    batch = [[5, 1, 6, 1, 1, 7], [8, 9], [1, 5]]
+    tokens = TokenBlock(*concatenated_ids(batch), None)
+    [*_, small_states] = SmallBert(arrays, architecture).states(tokens)
+    [*_, states] = load(tmp_path).states(pack(batch))
+    expected = [model(torch.tensor([ids])).last_hidden_state[0] for ids in batch]
+
+    assert states.numpy() == pytest.approx(torch.cat(expected).numpy(), abs=1e-5)
+    assert small_states == pytest.approx(torch.cat(expected).numpy(), abs=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

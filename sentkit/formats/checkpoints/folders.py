@@ -27,7 +27,7 @@ MIN_SIMILARITY = 0.75  # minimum similarity to a name of these: `nanno` has 0.89
 HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([A-Za-z0-9][\w./-]*))?")
 PICKLES = "pytorch_model*.bin"
 ENDPOINT = re.compile("https?://", re.IGNORECASE)  # of a model behind an API
-SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*/*.json"]
+SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/*.json"]
 
 
 def is_endpoint(name: str | None) -> bool:

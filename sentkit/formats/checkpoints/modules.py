@@ -24,7 +24,7 @@ from sentkit.formats.checkpoints.readout import (
     parse_readout,
 )
 from sentkit.formats.checkpoints.reductions import PLAIN
-from sentkit.formats.files import read_json, read_object, read_object_if_there
+from sentkit.formats.files import is_there, read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
 
@@ -44,6 +44,7 @@ DENSE_ACTIVATIONS = {
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 SETTINGS_OF_TRANSFORMERS = [f"sentence_{name}_config.json" for name in NAMED_AFTER]
 PROMPTS = "config_sentence_transformers.json"
+EMPTY_PROMPTS = {"query": "", "document": ""}  # that a model has unless it declares others
 LIBRARY = "sentence_transformers."
 USUAL_TYPE = "SentenceTransformer"
 # Arguments of a Transformer in its settings, by the old and the new name; and those that change no
@@ -59,6 +60,11 @@ IDLE_ARGUMENTS = {
     *("cache_dir", "code_revision", "force_download", "local_files_only", "revision", "subfolder"),
     *("token", "trust_remote_code", "use_auth_token"),
 }
+CHAT_TEMPLATES = ("chat_template.jinja", "additional_chat_templates")
+CHAT_TEMPLATE = (
+    "its chat template is not used; sentence-transformers 6 uses it, because the model has no "
+    "modules.json"
+)
 TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NO_LIMIT = 1e9  # tokens; transformers writes 1e30
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
@@ -103,14 +109,29 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
     files.
     """
     # Folders without modules: those of model2vec and of transformers.
-    if is_model2vec(folder):
-        return folder, _model2vec(folder / "config.json")
     listing = folder / "modules.json"
+    if is_model2vec(folder):
+        declared = _model2vec(folder / "config.json")
+        if listing.is_file():
+            _check_static_modules(listing)
+        return folder, _with_prompts(declared, _read_config(folder), str(folder / PROMPTS))
     config = _read_config(folder)
     if not listing.is_file():  # as in the library, settings of a module have no effect
-        return folder, _transformer(folder, StoredDeclaration(), folder / "config.json", {})
+        declared = _transformer(folder, StoredDeclaration(), folder / "config.json", {})
+        if has_chat_template(folder):
+            declared = replace(declared, conflicts={"chat_template": CHAT_TEMPLATE})
+        return folder, declared
 
-    # The modules, one after the other. A guard after `case` says what has to come before it.
+    transformer, declared = _declared_by_modules(folder, listing)
+    return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
+
+
+def _declared_by_modules(folder: Path, listing: Path) -> tuple[Path, StoredDeclaration]:
+    """The folder of the transformer or table, and what the listed modules declare, one after the
+    other.
+
+    A guard after `case` says what has to come before a module.
+    """
     modules = _read_listing(listing)
     declared = StoredDeclaration(source="modules.json")
     transformer = folder
@@ -137,8 +158,11 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 pooling = read_object(module_folder / "config.json")
                 has_convolution = declared.convolution is not None
                 readout = _readout(pooling, layers, module_folder, has_convolution=has_convolution)
-                prompt_is_read = pooling.get("include_prompt", True) is not False
-                declared = replace(declared, readout=readout, prompt_is_read=prompt_is_read)
+                declared = replace(
+                    declared,
+                    readout=readout,
+                    prompt_is_read=_includes_prompt(pooling, module_folder),
+                )
             case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(
                 module_folder
             ):
@@ -149,7 +173,14 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 raise DataError(problem, source=str(module_folder))
             case _:
                 raise DataError(f"module {kind[:80]} is not supported", source=str(module_folder))
-    return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
+    return transformer, declared
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether sentence-transformers 6 writes each text into a chat, if there is no modules.json."""
+    if any(is_there(folder / name) for name in CHAT_TEMPLATES):
+        return True
+    return bool(read_object_if_there(folder / "tokenizer_config.json").get("chat_template"))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -174,6 +205,14 @@ def _model2vec(path: Path) -> StoredDeclaration:
     return StoredDeclaration(
         readout=NAMED["mean"], step_names=steps, max_length=length, is_static=True
     )
+
+
+def _check_static_modules(listing: Path) -> None:
+    """Refuse modules that a folder of model2vec has only for sentence-transformers."""
+    kinds = [kind_of(module) for module in _read_listing(listing)]
+    for kind in kinds:
+        if kind not in ("StaticEmbedding", "Normalize"):
+            raise refusal(f"a model of model2vec with the module {kind[:80]}", str(listing.parent))
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -224,6 +263,14 @@ def _maps_sentences(module_folder: Path) -> bool:
     input_name = config.get("module_input_name") or usual
     output_name = config.get("module_output_name") or usual
     return input_name == output_name == usual and not config.get("use_residual")
+
+
+def _includes_prompt(pooling: Mapping[str, Any], module_folder: Path) -> bool:
+    value = pooling.get("include_prompt", True)
+    if not isinstance(value, bool):
+        problem = f'"include_prompt" is {value!r:.40}, expected true or false'
+        raise DataError(problem, source=str(module_folder / "config.json"))
+    return value
 
 
 def _readout(
@@ -326,8 +373,11 @@ def _transformer(
 
     # What it reads of a text.
     modalities = settings.get("modality_config")
-    if isinstance(modalities, dict) and "message" in modalities:
-        raise refusal("a transformer with a chat template", str(folder))
+    if isinstance(modalities, dict):
+        if "message" in modalities:
+            raise refusal("a transformer with a chat template", str(folder))
+        if not _gives_last_states(modalities.get("text")):
+            raise refusal("a modality_config with another output of texts", str(folder))
     processing = settings.get("processing_kwargs")
     if isinstance(processing, dict) and (processing.get("text") or processing.get("common")):
         raise refusal("a transformer with processing_kwargs", str(folder))
@@ -341,7 +391,17 @@ def _transformer(
     else:
         path = folder / "tokenizer_config.json"
         length = _stated_length(read_object_if_there(path), "model_max_length", path)
-    return replace(declared, max_length=length, lowercase=settings.get("do_lower_case") is True)
+        positions = config.get("max_position_embeddings")
+        if length is not None and isinstance(positions, int) and positions > 0:
+            length = min(length, positions)
+    return replace(declared, max_length=length, lowercase=bool(settings.get("do_lower_case")))
+
+
+def _gives_last_states(modality: object) -> bool:
+    """Whether the settings of the texts name the last states of the model."""
+    if not isinstance(modality, dict) or modality.get("method") != "forward":
+        return False
+    return modality.get("method_output_name") in ("last_hidden_state", ["last_hidden_state"])
 
 
 def _tokenizer_arguments(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -399,10 +459,11 @@ def _with_prompts(
     prompt = ""
     default_name = config.get("default_prompt_name")
     if default_name is not None:
-        if not isinstance(default_name, str) or default_name not in prompts:
+        all_prompts = EMPTY_PROMPTS | prompts
+        if not isinstance(default_name, str) or default_name not in all_prompts:
             problem = f'"default_prompt_name" is {default_name!r:.40}, which is not in "prompts"'
             raise DataError(problem, source=source)
-        prompt = prompts[default_name]
+        prompt = all_prompts[default_name]
 
     dim = config.get("truncate_dim")
     if dim is not None and (type(dim) is not int or dim < 1):
@@ -469,7 +530,7 @@ def read_sentkit_json(
     fields.setdefault("dim", None)  # without it, all numbers are kept
     declared_here = replace(declared, source="sentkit.json", **fields)
     if not declared.source:  # there are no modules
-        return declared_here
+        return replace(declared_here, conflicts={})
     return replace(declared_here, conflicts=conflicts_of(declared_here, declared))
 
 
@@ -497,7 +558,9 @@ def conflicts_of(declared: StoredDeclaration, of_modules: StoredDeclaration) -> 
             continue
         here = f"{json.dumps(used, ensure_ascii=False):.60}"
         there = f"{json.dumps(other, ensure_ascii=False):.60}"
-        conflicts[name] = f'"{name}" is {here} in sentkit.json, and {there} in {file_name}'
+        conflicts[name] = (
+            f'"{name}" is {here} in sentkit.json, and {there} in {file_name}; the first is used'
+        )
     return conflicts
 
 

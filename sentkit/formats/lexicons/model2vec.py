@@ -112,7 +112,8 @@ def check_table(folder: Path, tokens: int) -> Mapping[str, Entry]:
     stored = stored_name(tensors)
     table = tensors.get(stored)
     if table is None or len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
-        problem = f'"embeddings" is {form(table)}, expected a row of numbers for each token'
+        types = "/".join(sorted(NUMBERS))
+        problem = f'"{stored}" is {form(table)}, expected a row of numbers for each token, {types}'
         raise DataError(problem, source=source)
     entries = {"embeddings": table}
     entries |= {name: tensors[name] for name in ("mapping", "weights") if name in tensors}

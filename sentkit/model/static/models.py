@@ -279,7 +279,7 @@ def read_static_folder(checkpoint: Checkpoint, options: ReadingOptions) -> Stati
     # The steps after the mean of the tokens. `truncate_dim` of sentence-transformers cuts the
     # normalized vectors; --dim replaces it, and is before the normalization.
     declared_steps: list[Step] = [Normalize()] if declared.step_names else []
-    if declared.dim is not None and options.dim is None:
+    if declared.dim is not None and declared.dim < width and options.dim is None:
         declared_steps.append(Truncate(declared.dim))
     steps = steps_of(options, declared_steps, width)
 

@@ -215,12 +215,37 @@ def has_lowercase(rules: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps)
 
 
+BPE_DEFAULTS: dict[str, Any] = {  # of a model of merges
+    "type": "BPE",
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+
+
 def rules_hash(rules: Mapping[str, Any]) -> str:
     """Return the hash of the rules without truncation and padding, which are not used."""
     used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
+    model = rules.get("model")
+    if isinstance(model, dict) and "merges" in model:
+        used["model"] = with_current_merges(model)
     return hashlib.blake2b(
         orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16
     ).hexdigest()
+
+
+def with_current_merges(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model of merges as tokenizers writes it now: earlier versions wrote a merge as "a b", and
+    left out values that are the default now.
+    """
+    merges = model["merges"]
+    if isinstance(merges, list):
+        merges = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges]
+    return {**BPE_DEFAULTS, **model, "merges": merges}
 
 
 def kept_token(rules: Mapping[str, Any]) -> re.Pattern[str]:

@@ -372,17 +372,15 @@ class Bert(nn.Module):
                 yield (result if result.requires_grad else result.clone())
 
     def embed(self, packed: Packed) -> Tensor:
-        assert packed.longest_length <= self.max_tokens, (
-            "a sentence longer than the encoder's positions"
-        )
         states = self.words(packed.ids)
         if self.positions is not None:
+            assert packed.longest_length <= self.max_tokens, (
+                "a sentence longer than the encoder's positions"
+            )
             table = self.positions.weight
             if self.types is not None and packed.segment_ids is None:
                 table = table + self.types.weight[0]  # every token belongs to the first segment
-            states = states + F.embedding(
-                packed.positions + self.architecture.position_offset, table
-            )
+            states = states + F.embedding(self.position_rows(packed), table)
         if packed.segment_ids is not None:
             assert self.types is not None, "an encoder without segments"
             states = states + self.types(packed.segment_ids)
@@ -391,6 +389,18 @@ class Bert(nn.Module):
             # products are bfloat16 under autocast
             states = self.projection(states).to(states.dtype)
         return states  # (n, d)
+
+    def position_rows(self, packed: Packed) -> Tensor:
+        """The row (n,) of each token in the table of positions."""
+        architecture = self.architecture
+        if not architecture.family_traits.skips_padding:
+            return packed.positions + architecture.position_offset
+        # The number of other tokens up to each token of its sentence; 0 for padding.
+        is_counted = (packed.ids != architecture.padding_id).long()
+        counts = is_counted.cumsum(0)
+        first_tokens = torch.arange(len(counts), device=counts.device) - packed.positions
+        counts_before = (counts - is_counted)[first_tokens]
+        return (counts - counts_before) * is_counted + architecture.position_offset - 1
 
     def related(self, packed: Packed) -> Packed:
         """Return the batch with what all blocks use: the positions, and which tokens attend to

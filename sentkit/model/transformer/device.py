@@ -214,13 +214,21 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
 PADDED_TOKENS = {"cpu": 512, "cuda": 65536}
 
 
-def padded_parts(batch: TokenBlock, device: torch.device) -> list[TokenBlock]:
-    """Divide a batch, longest text first, for a model that pads each text to the longest one."""
+def padded_parts(
+    batch: TokenBlock, device: torch.device, *, of_one_length: bool = False
+) -> list[TokenBlock]:
+    """Divide a batch, longest text first, for a model that pads each text to the longest one.
+
+    `of_one_length`: the texts of a chunk have one length, so that they have no padding.
+    """
     chunks = []
     start = 0
     while start < len(batch):
         longest = int(batch.lengths[start])
         stop = start + max(1, PADDED_TOKENS[device.type] // longest)
+        if of_one_length:
+            is_shorter = batch.lengths[start:stop] < longest
+            stop = start + len(is_shorter) - int(np.count_nonzero(is_shorter))
         chunks.append(batch[start:stop])
         start = stop
     return chunks

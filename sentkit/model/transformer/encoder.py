@@ -136,9 +136,9 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
         expected_shapes[f"convs.{k}.weight"] = [channels, body.width, kernel]
         expected_shapes[f"convs.{k}.bias"] = [channels]
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    are_odd = all(kernel % 2 for kernel in kernels)
-    fits = shapes == expected_shapes and channels > 0 and are_odd
-    check_layer(fits, tensors.values(), source)
+    check_layer(shapes == expected_shapes and channels > 0, tensors.values(), source)
+    if not all(kernel % 2 for kernel in kernels):
+        raise DataError("a convolution of even size is not supported", source=source)
     body.convolution = Convolution(body.width, channels, kernels)
     body.convolution.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
 
@@ -419,7 +419,7 @@ class TransformerEncoder(TokenEncoder):
         # The batch in chunks, each of which is halved until it fits into the memory of the GPU.
         chunks = [batch]
         if isinstance(self.body, TransformersModel):
-            chunks = padded_parts(batch, self.device)
+            chunks = padded_parts(batch, self.device, of_one_length=self.body.reads_padding)
         waits: list[Callable[[], Arrays]] = []
         for chunk in chunks:
             started = halve_to_fit_memory(

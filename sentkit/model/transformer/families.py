@@ -172,6 +172,8 @@ class Family:
     # module of a block -> its name in a file
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
+    # A padding token within a text has the row before the first one, and is not counted.
+    skips_padding: bool = False
     has_pooler: bool = True
     # FULL and SLIDING -> key of the base of their rotary positions, and default
     bases: Mapping[str, Key] = field(default_factory=dict)
@@ -189,7 +191,7 @@ class Family:
         return self.biases is None or module in self.biases
 
 
-FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
+FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None, skips_padding=True)
 LLAMA = Family(
     DECODER_KEYS,
     {"words": "embed_tokens"},
@@ -212,6 +214,7 @@ FAMILIES = {
         {**TABLES, "relative": "encoder.relative_attention_bias"},
         MPNET_BLOCK,
         first_position=2,
+        skips_padding=True,
     ),
     "modernbert": Family(
         MODERNBERT_KEYS,

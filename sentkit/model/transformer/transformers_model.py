@@ -25,6 +25,11 @@ from sentkit.model.transformer.weights import aligned, listed, read_weights, ref
 
 # numbers that a model can have beside those of its checkpoint: a pooler, positions
 UNSTORED = 1 << 20
+# Parameters of a model that is not tried with padding: those are decoders, which read only the
+# tokens before each token.
+LARGE = 1 << 30
+PADDED_LENGTH = 12  # tokens of the trial
+PADDING_CHANGE = 1e-3  # of a state, relative to the largest one; rounding is far below
 
 
 def check_sizes(config: Mapping[str, Any], source: str) -> None:
@@ -45,9 +50,40 @@ def padding_id_of(model: Any) -> int:
     masked.
     """
     number = model.config.pad_token_id
-    if number in range(model.get_input_embeddings().num_embeddings):
-        return number
-    return 0
+    return number if number in range(vocabulary_size(model)) else 0
+
+
+def vocabulary_size(model: Any) -> int:
+    try:
+        size: int = model.get_input_embeddings().num_embeddings
+    except (AttributeError, NotImplementedError):  # tables of I-BERT and CANINE
+        size = getattr(model.config, "vocab_size", 0)
+    return size
+
+
+def reads_padding(model: Any, max_tokens: int) -> bool:
+    """Whether the states of a text change with the padding behind it, in spite of its mask.
+
+    A convolution of ConvBERT and the transform of FNet read it, for example.
+    """
+    if model.num_parameters() > LARGE:
+        return False
+    if hasattr(model, "set_attention_type"):  # BigBird: the length of the batch decides
+        return True
+    length = min(PADDED_LENGTH, max_tokens)
+    short = length // 3
+    if not short:
+        return False
+    padding_id = padding_id_of(model)
+    ids = torch.full((1, length), padding_id)
+    ids[0, :short] = (padding_id + 1 + torch.arange(short)) % max(vocabulary_size(model), 1)
+    mask = torch.zeros_like(ids)
+    mask[0, :short] = 1
+    with torch.inference_mode():
+        alone = model(input_ids=ids[:, :short], attention_mask=mask[:, :short]).last_hidden_state
+        padded = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    difference = (padded[:, :short] - alone).abs().max()
+    return not bool(difference <= PADDING_CHANGE * alone.abs().max())
 
 
 class TransformersModel(nn.Module):
@@ -58,6 +94,7 @@ class TransformersModel(nn.Module):
         *,
         has_pooler: bool,
         max_tokens: int,
+        reads_padding: bool,
         unused_names: Set[str],
     ) -> None:
         """`source`: its folder, for errors. `unused_names`: of the stored tensors that the model
@@ -69,6 +106,8 @@ class TransformersModel(nn.Module):
         self.unused_names = unused_names
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
+        # whether a batch can only have texts of one length
+        self.reads_padding = reads_padding
         self.convolution: Convolution | None = None
         self.depth: int = model.config.num_hidden_layers
         self.width: int = model.config.hidden_size
@@ -94,6 +133,8 @@ class TransformersModel(nn.Module):
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = packed.pad(torch.ones_like(packed.ids))
         with transformers_errors(self.source, "run"):
+            if hasattr(self.model, "set_attention_type"):  # BigBird changes it at a short batch
+                self.model.set_attention_type(self.model.config.attention_type)
             output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the
         # output.
@@ -138,14 +179,20 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     missing = sorted(report["missing_keys"])  # transformers draws them at random
     refuse_missing([name for name in missing if not name.startswith("pooler.")], source=str(folder))
     positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
+    if positions < 1:  # XLNet has -1: no limit
+        positions = 512
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     # rows up to this index are not positions (RoBERTa)
     padding = getattr(table, "padding_idx", None)
+    max_tokens = positions if padding is None else positions - padding - 1
+    with transformers_errors(str(folder), "run"):
+        is_padding_read = reads_padding(model.eval(), max_tokens)
     return TransformersModel(
-        model.eval(),
+        model,
         str(folder),
         has_pooler=not missing and getattr(model, "pooler", None) is not None,
-        max_tokens=positions if padding is None else positions - padding - 1,
+        max_tokens=max_tokens,
+        reads_padding=is_padding_read,
         unused_names={*report["unexpected_keys"]},
     )
 

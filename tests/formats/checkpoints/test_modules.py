@@ -1,5 +1,7 @@
 """Declarations of checkpoints in the current and the old schema of sentence-transformers."""
 
+import json
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -214,6 +216,86 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     assert (lineage.source, lineage.step_names) == ("modules.json", ("normalise",))
 
 
+@pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_chat_template_without_modules_is_a_conflict(tmp_path, file):
+    """sentence-transformers writes each text into a chat then. With modules.json, it does not."""
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    (tmp_path / file).write_text(json.dumps({"chat_template": "{{ messages }}"}))
+
+    assert "its chat template is not used" in declared(tmp_path).conflicts["chat_template"]
+    assert declared(pooled(tmp_path)).conflicts == {}
+
+
+def of_texts(output, method="forward"):
+    text = {"method": method, "method_output_name": output}
+    return {"modality_config": {"text": text}, "module_output_name": "token_embeddings"}
+
+
+@pytest.mark.parametrize("output", ["last_hidden_state", ["last_hidden_state"]])
+def test_a_transformer_can_name_its_last_states(tmp_path, output):
+    folder = pooled(tmp_path, sentence_bert_config=of_texts(output))
+
+    assert declared(folder).readout.name == "mean"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        of_texts(["hidden_states", -2]),
+        of_texts("pooler_output"),
+        of_texts("last_hidden_state", method="get_text_features"),
+        {"modality_config": {"image": of_texts("last_hidden_state")["modality_config"]["text"]}},
+    ],
+)
+def test_a_transformer_with_other_states_is_refused(tmp_path, settings):
+    folder = pooled(tmp_path, sentence_bert_config=settings)
+
+    with pytest.raises(DataError, match=f"a modality_config with another output of texts {NOT}"):
+        read_modules(folder)
+
+
+def test_a_number_is_a_truth_value_of_lowercase_but_not_of_the_prompt(tmp_path):
+    folder = pooled(tmp_path, sentence_bert_config={"do_lower_case": 1})
+    assert declared(folder).lowercase is True
+
+    write_json(folder / "1_Pooling/config.json", {"include_prompt": 0})
+    assert problem_of(folder) == (
+        '1_Pooling/config.json: "include_prompt" is 0, expected true or false'
+    )
+
+
+@pytest.mark.parametrize("name", ["query", "document"])
+def test_a_default_prompt_that_every_model_has_is_empty(tmp_path, name):
+    settings = {"default_prompt_name": name, "prompts": {}}
+    folder = pooled(tmp_path, config_sentence_transformers=settings)
+
+    assert declared(folder).prompt == ""
+
+
+def test_the_length_of_a_tokenizer_is_at_most_the_positions_but_not_that_of_the_module(tmp_path):
+    folder = pooled(tmp_path)
+    write_json(folder / "config.json", {"model_type": "llama", "max_position_embeddings": 32})
+    write_json(folder / "tokenizer_config.json", {"model_max_length": 60})
+    assert declared(folder).max_length == 32
+
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 60})
+    assert declared(folder).max_length == 60
+
+
+def test_a_folder_of_model2vec_has_the_prompts_and_the_length_of_its_vectors(tmp_path):
+    """Modules that model2vec does not know are refused."""
+    write_json(tmp_path / "config.json", {"model_type": "model2vec"})
+    settings = {"prompts": {"q": "query: "}, "default_prompt_name": "q", "truncate_dim": 16}
+    write_json(tmp_path / "config_sentence_transformers.json", settings)
+    static = pipeline("StaticEmbedding", "Normalize", "Dense")[1:]
+    write_json(tmp_path / "modules.json", static[:2])
+    assert (declared(tmp_path).prompt, declared(tmp_path).dim) == ("query: ", 16)
+
+    write_json(tmp_path / "modules.json", static)
+    with pytest.raises(DataError, match=f"model2vec with the module Dense {NOT}"):
+        read_modules(tmp_path)
+
+
 def test_values_that_sentkit_json_and_the_modules_declare_differently_are_conflicts(tmp_path):
     """A length that the modules do not state is none."""
     files = {
@@ -226,7 +308,8 @@ def test_values_that_sentkit_json_and_the_modules_declare_differently_are_confli
 
     assert list(conflicts) == ["prompt", "lowercase"]
     assert conflicts["prompt"] == (
-        '"prompt" is "" in sentkit.json, and "query: " in config_sentence_transformers.json'
+        '"prompt" is "" in sentkit.json, and "query: " in config_sentence_transformers.json; '
+        "the first is used"
     )
 
 

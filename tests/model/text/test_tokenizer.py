@@ -767,3 +767,19 @@ def test_two_threads_that_learn_the_same_words_do_not_mix_their_numbers():
     for text in ("four five", "one two six"):
         ids, _ = words([text])
         assert ids.tolist() == [*map(ord, text.replace(" ", ""))]
+
+
+def test_the_hash_of_merges_does_not_depend_on_the_version_that_wrote_them():
+    """Earlier versions wrote a merge as one string, and not all values."""
+    merges = [("a", "b"), ("ab", "c")]
+    vocabulary = {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}
+    current = json.loads(Backend(models.BPE(vocabulary, merges)).to_str())
+    earlier = json.loads(json.dumps(current))
+    earlier["model"]["merges"] = [" ".join(merge) for merge in merges]
+    for name in ("ignore_merges", "byte_fallback", "fuse_unk"):
+        del earlier["model"][name]
+    other = json.loads(json.dumps(current))
+    other["model"]["ignore_merges"] = True
+
+    assert rules.rules_hash(earlier) == rules.rules_hash(current)
+    assert rules.rules_hash(other) != rules.rules_hash(current)

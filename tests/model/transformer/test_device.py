@@ -181,3 +181,5 @@ def test_parts_of_a_model_that_pads_count_the_padding(monkeypatch):
     chunks = padded_parts(batch, CPU)
 
     assert [chunk.lengths.tolist() for chunk in chunks] == [[40], [10, 9, 2], [2, 1, 1, 1]]
+    chunks = padded_parts(batch, CPU, of_one_length=True)
+    assert [chunk.lengths.tolist() for chunk in chunks] == [[40], [10], [9], [2, 2], [1, 1, 1]]

@@ -83,7 +83,7 @@ def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, s
         ("gpt2", {"layer_norm_epsilon": 0.5}),
         ("gpt_neox", {"use_parallel_residual": False}),
         ("deberta-v2", {"pos_att_type": ["c2p"]}),
-        ("esm", {"token_dropout": True}),
+        ("esm", {"token_dropout": True, "mask_token_id": 4}),
     ],
 )
 def test_the_hash_covers_values_of_any_family(family, value, config_of, tmp_path):
