@@ -101,6 +101,11 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
     # The tokens, in a template for the readout `prompt`.
     in_template = any(readout.reduction == "token" for readout in readouts)
     tokenizer = plan_tokens(checkpoint, options, prompt, in_template=in_template)
+    flags = (options.max_length, options.prompt, options.prompt_name, options.readout)
+    has_flag = any(value is not None for value in flags)
+    with declared_in(file_of_declaration(checkpoint), unless=has_flag):
+        for side_prompt in [prompt, *sides.values()]:
+            check_room(tokenizer.with_prompt(side_prompt))
     return Reading(
         readouts=tuple(readouts),
         tokenizer=tokenizer,
@@ -198,6 +203,27 @@ def plan_tokens(
         with declared_in(source, unless=has_flag):
             tokenizer.set_template(template, full_stop)
     return tokenizer
+
+
+def check_room(tokenizer: Tokenizer) -> None:
+    """Raise a UsageError if the prompt or the template leaves no room for a token of a text."""
+    if tokenizer.truncates_start:  # the prompt is truncated first
+        tokenizer = tokenizer.with_prompt("")
+    names: list[str] = []
+    if tokenizer.prompt:
+        names.append("the prompt")
+    if tokenizer.template is not None:
+        names.append("the template")
+    if not names:
+        return
+    [example] = tokenizer.locate(["a"])
+    count = example.repeated_count
+    if count < tokenizer.max_length:
+        return
+    around = " and ".join(names)
+    problem = f"a maximum length of {tokenizer.max_length} tokens leaves no room for a text"
+    advice = f"use a maximum length of {count + 1} or more, or shorten {around}"
+    raise UsageError(f"{problem}: {around} and the special tokens have {count}", advice=advice)
 
 
 def depth_of(config: Mapping[str, Any]) -> int:

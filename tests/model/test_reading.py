@@ -176,6 +176,44 @@ def test_tokens_of_an_excluded_prompt_are_counted(read):
         read(modules=modules, prompt="a ", max_length=3)
 
 
+@pytest.mark.parametrize(
+    ("options", "count", "around"),
+    [
+        ({"prompt": "a cat : "}, 5, "the prompt"),  # [CLS] a cat : [SEP]
+        ({"prompt": "a=,b=a cat : ", "by_side": True}, 5, "the prompt"),
+        # [CLS] a [MASK] [SEP]; the full stop belongs to the sentence
+        (
+            {"readout": "prompt", "template": "[X] a [MASK]", "full_stop": "sncse"},
+            4,
+            "the template",
+        ),
+        (
+            {"readout": "prompt", "template": "[X] a [MASK]", "prompt": "a "},
+            5,
+            "the prompt and the template",
+        ),
+    ],
+)
+def test_a_maximum_length_without_room_for_a_text_is_refused(read, options, count, around):
+    """Otherwise, all texts would be cut to nothing and have the same vector."""
+    with pytest.raises(UsageError) as error:
+        read(max_length=count, **options)
+
+    problem = f"a maximum length of {count} tokens leaves no room for a text"
+    assert str(error.value) == f"{problem}: {around} and the special tokens have {count}"
+    assert error.value.advice == f"use a maximum length of {count + 1} or more, or shorten {around}"
+    assert read(max_length=count + 1, **options).tokenizer.max_length == count + 1
+
+
+def test_a_declared_prompt_without_room_is_a_fault_of_the_declaration(read):
+    declared = {"readout": "mean", "max_length": 5, "prompt": "a cat : "}
+
+    with pytest.raises(DataError, match=r"sentkit\.json: a maximum length of 5 tokens leaves"):
+        read(declared)
+    assert read(declared, max_length=6).tokenizer.prompt == "a cat : "
+    assert read(declared, prompt="a ").tokenizer.max_length == 5
+
+
 PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"}
 
 

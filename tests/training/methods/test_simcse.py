@@ -10,7 +10,7 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.model.checkpoint_reading import plan_reading
@@ -417,9 +417,11 @@ def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, texts
 
 
 def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base, base_folder, texts):
-    """A length that is too short for the template is refused."""
-    with pytest.raises(DataError, match="the template alone has more than 8 tokens"):
-        corpus_of(PromptBERT, texts, PromptBERT.Settings(), open_named(str(base_folder), 8))
+    """A length that is too short for the template, or has no room for a sentence, is refused."""
+    count = sum(map(len, base.training_tokenizer_with("promptbert-1").around_text()))
+    short_base = open_named(str(base_folder), count)
+    with pytest.raises(UsageError, match=f"the template and the special tokens have {count}"):
+        PromptBERT.check(short_base, PromptBERT.Settings())
     corpus = corpus_of(PromptBERT, ["cat " * 60], PromptBERT.Settings())
     lengths = [len(corpus.text(0, column)) for column in range(2)]
     before, after = base.training_tokenizer_with("promptbert-1").around_text()
