@@ -25,8 +25,6 @@ from sentkit.training.losses import Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, readout_of
 from sentkit.training.methods import recipes
 
-KEEP_ALL = recipes.KEEP_ALL
-ITSELF = "self"
 ROLES = ("anchor", "positive", "negatives")
 MISSING = 0  # the number of a negative that a row does not have
 MEAN = parse_readout("mean")
@@ -197,7 +195,7 @@ class Contrast(Guided):
 
     def seen_by_guide(self, outputs: Outputs, role: str) -> Tensor | None:
         """Return the vectors that decide which texts are false negatives."""
-        if self.settings.guide == ITSELF:
+        if self.settings.guide == recipes.ITSELF:
             return outputs[role].detach()
         return outputs.get(f"guide_{role}")
 
@@ -213,7 +211,7 @@ def open_guide(name: str, max_length: int) -> Base:
 
 
 def name_of_guide(settings: Any) -> str | None:
-    if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY):
+    if settings.guide in settings.guides:
         return None
     return str(settings.guide)
 

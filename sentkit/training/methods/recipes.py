@@ -2,6 +2,7 @@
 torch.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -10,7 +11,18 @@ from sentkit.errors import UsageError
 from sentkit.training.recipe import FORMS, Dims, Recipe
 from sentkit.training.settings import ours, paper, readout, refuse_idle, released
 
-KEEP_ALL = "none"  # `guide` of `Contrast`: no filter
+# Values of the setting `guide` that are not checkpoints. Those of `Contrast`: no filter, and the
+# encoder in training; that of `RankEncoder`: a copy of the base.
+KEEP_ALL = "none"
+ITSELF = "self"
+COPY = "copy"
+
+
+def check_guide(guide: str, guides: Collection[str]) -> None:
+    """Raise a UsageError for a value that only another method has besides checkpoints."""
+    if guide in (KEEP_ALL, ITSELF, COPY) and guide not in guides:
+        advice = f"use {', '.join(guides)} or a checkpoint; a folder with this name is ./{guide}"
+        raise UsageError(f"guide={guide}: this method has no such guide", advice=advice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +132,6 @@ class ESimCSE(SimCSE):
     }
 
 
-COPY = "copy"  # value of `guide` that is not a checkpoint
-
-
 @dataclass(frozen=True, kw_only=True)
 class RankEncoder(SimCSE):
     guide: str = ours(
@@ -139,11 +148,13 @@ class RankEncoder(SimCSE):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_guide(self.guide, self.guides)
         if self.rank_high < self.rank_low:
             raise UsageError(
                 f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}"
             )
 
+    guides: ClassVar = (COPY,)
     presets: ClassVar = {
         "bert-base": {
             "guide": "princeton-nlp/unsup-simcse-bert-base-uncased",
@@ -310,9 +321,11 @@ class Contrast(Dims):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_guide(self.guide, self.guides)
         if self.guide == KEEP_ALL:
             refuse_idle(self, ("margin", "margin_kind"), "guide=none")
 
+    guides: ClassVar = (KEEP_ALL, ITSELF)
     presets: ClassVar = {"gte": {"form": "full", "temperature": 0.01}}
 
 
