@@ -67,6 +67,7 @@ REFUSED = [
     ("consert", "span_cutoff_rate=0.2", "span_cutoff_rate has no effect"),
     ("contrast", "margin=0.1", "margin has no effect with guide=none"),
     ("contrast", "guide=copy", "guide=copy: this method has no such guide$"),
+    ("contrast", "guide=self margin_kind=relative", "margin_kind has no effect with margin=0"),
     ("cosent", "dims=64,128", "dims=64,128: the widths do not decrease$"),
     ("cosent", "dims=128,128", "dims=128,128: the widths do not decrease$"),
     ("cosent", "dims=128,0", "dims=128,0: a width is 1 or more$"),
@@ -91,6 +92,11 @@ REFUSED = [
     ("defsent-plus", "readout=pooler:mean", ".*the pooler cannot be the readout"),
     ("distill", "temperature=0.1", "temperature has no effect with relational=0"),
     ("esimcse", "queue_size=0 momentum=0.9", "momentum has no effect with queue_size=0"),
+    (
+        "esimcse",
+        "repeat_rate=0 repeat_range=paper",
+        "repeat_range has no effect with repeat_rate=0",
+    ),
     ("pairsupcon", "objective=cls beta=2", "beta has no effect with objective=cls"),
     (
         "pairsupcon",
@@ -133,6 +139,8 @@ REFUSED = [
         ("simcse", f"chunk_tokens={text}", ".*expected a number of tokens, or auto$")
         for text in CHUNKS
     ),
+    ("sncse", "margin_weight=0 margin=0.2", "margin has no effect with margin_weight=0"),
+    ("sncse", "margin_weight=0 margin_high=0.4", "margin_high has no effect with margin_weight=0"),
     ("sncse", "margin_high=0.05", "margin_high=0.05 is lower than margin=0.1"),
     ("tsdae", "deletion=1.5", "deletion=1.5: expected 0 or more, at most 1"),
 ]

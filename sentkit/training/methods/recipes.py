@@ -118,6 +118,7 @@ class ESimCSE(SimCSE):
         "number of repetitions, for a text of n tokens; code: 0 to min(10, rate n) - 1; "
         "paper: 0 to max(2, rate n)",
         choices=("code", "paper"),
+        needs="repeat_rate",
     )
     queue_size: int = paper(160, "vectors of earlier steps as negatives; 0: none", least=0)
     momentum: float = paper(
@@ -214,8 +215,12 @@ class SNCSE(Recipe):
         "template of the sentence, also of the checkpoint: a name, or text with [X] and [MASK]",
     )
     template_b: str = paper("sncse-1", "template of the positive and of the negation")
-    margin: float = paper(0.1, "least difference of the two cosines", least=0)
-    margin_high: float = paper(0.3, "greatest difference of the two cosines", least=0)
+    margin: float = paper(
+        0.1, "least difference of the two cosines", least=0, needs="margin_weight"
+    )
+    margin_high: float = paper(
+        0.3, "greatest difference of the two cosines", least=0, needs="margin_weight"
+    )
     margin_weight: float = paper(1e-3, "weight of the term of the negations", least=0)
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
     batch: int = paper(256)
@@ -313,6 +318,7 @@ class Contrast(Dims):
         "absolute",
         "relative: the margin is a share of that cosine",
         choices=("absolute", "relative"),
+        needs="margin",
     )
     readout: str = readout("mean", of_paper=False)
     lr: float = ours(2e-5)
