@@ -211,17 +211,38 @@ def worse_than_base(
             f"{step}, which is kept (readout {readout})"
         )
 
-    # What to try.
-    advice = [f"a lower --lr than {format_value(run.settings.lr)}"]
-    if run.settings.epochs is None:
-        advice.append("fewer steps")
-    elif run.settings.epochs > 1:
-        advice.append("fewer --epochs")
     has_setting = "readout" in type(run.settings).__dataclass_fields__
+    other_readout: str | None = None
     if has_setting and not has_labels and readout_of_base != readout:
-        advice.append(f"--set readout={readout_of_base}, that of the base")
-    advice.append("more rows, or rows that are closer to those of --dev")
-    return f"{problem}: {scores}; try {', '.join(advice[:-1])}, or {advice[-1]}; else keep the base"
+        other_readout = readout_of_base
+    advice = what_to_try(trainer, before, score, other_readout)
+    if not has_labels:  # the base cannot predict them: its head is new
+        advice += "; else keep the base"
+    return f"{problem}: {scores}; try {advice}"
+
+
+def what_to_try(trainer: Trainer, before: float, score: float, other_readout: str | None) -> str:
+    """Return what can give a better score on --dev than before training. The other readout is that
+    of the base, if the run has not its readout.
+    """
+    run = trainer.run
+    position = trainer.position
+    rate = format_value(run.settings.lr)
+    length = "steps" if run.settings.epochs is None else "--epochs"
+    is_changed = distinct_decimals(before, score) is not None
+    if position.first_score is not None and position.last_score is not None:
+        is_changed |= distinct_decimals(position.first_score, position.last_score) is not None
+    if not is_changed:
+        return f"a higher --lr than {rate}, or more {length}"
+
+    advice = [f"a lower --lr than {rate}"]
+    if run.method_class.needs.labels:
+        advice = [f"another --lr than {rate}", f"more {length}"]
+    elif run.settings.epochs is None or run.settings.epochs > 1:
+        advice.append(f"fewer {length}")
+    if other_readout is not None:
+        advice.append(f"--set readout={other_readout}, that of the base")
+    return f"{', '.join(advice)}, or more rows, or rows that are closer to those of --dev"
 
 
 def distinct_decimals(a: float, b: float) -> int | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sentkit.training.loop.trainer import Trainer
 from support import PAIRS, TEXTS, make_classifier, write_rows
 
 ROWS = [{"text": text, "label": ("bad", "good")[number % 2]} for number, text in enumerate(TEXTS)]
@@ -41,6 +42,31 @@ def test_dev_and_test_have_the_same_metric(train, tmp_path, rows, flags, metric,
         assert record["test"].keys() == {"rows", "accuracy", "f1", "matthews"}
         assert note["labels"] == ["bad", "good"]
         assert record["dev"] % 20 == 0 or metric == "f1"
+
+
+@pytest.mark.parametrize(
+    ("scores", "advice"),
+    [
+        ([50.0, 50.0, 50.0], "a higher --lr than 2e-05, or more --epochs"),
+        (
+            [50.0, 40.0, 45.0],
+            "another --lr than 2e-05, more --epochs, or more rows, or rows that are closer to "
+            "those of --dev",
+        ),
+    ],
+)
+def test_a_head_that_learns_nothing_is_not_the_one_to_keep(
+    sentkit, tiny, tmp_path, monkeypatch, scores, advice
+):
+    """The score before training is that of a new head with random weights."""
+    write_rows(tmp_path, {"rows": ROWS, "held": ROWS[:5]})
+    remaining = iter(scores)
+    monkeypatch.setattr(Trainer, "_score", lambda *_: next(remaining))
+    command = ("train", "classify", "rows.jsonl", "-m", tiny, "-o", "out", "--threads", 1)
+    result = sentkit(*command, "--dev", "held.jsonl", "--epochs", 2, "--set", "eval_every=0")
+    [warning] = [line for line in result.told if "than the base on --dev" in line]
+
+    assert warning.endswith(f"which is kept; try {advice}")
 
 
 @pytest.mark.parametrize(
