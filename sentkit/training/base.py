@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
@@ -211,13 +212,15 @@ def open_base(
     except UnsupportedArchitecture as reason:
         why_not_packed = str(reason)
         model = load_transformers_model(checkpoint.transformer_folder)
-        hash_of_weights = weights_hash(model.tensors(), with_pooler=True)
+        tensors = model.tensors()
+        hash_of_weights = weights_hash(tensors, with_pooler=True)
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
         hashed_values = [hashed_values_of(model), dropouts]
     else:
         stored = read_weights(checkpoint.transformer_folder, checkpoint.name)
-        fit(canonical(stored, architecture), architecture, source=checkpoint.name)
+        tensors = canonical(stored, architecture)
+        fit(tensors, architecture, source=checkpoint.name)
         # with heads, which methods may train
         hash_of_weights = weights_hash(stored, with_pooler=True)
         hashed_values = [
@@ -226,6 +229,7 @@ def open_base(
             architecture.attention_dropout,
             architecture.pooler_activation,
         ]
+    check_finite(tensors, checkpoint.name)
     hashed = [hash_of_weights, training_tokenizer.hash, hashed_values]
     convolution = checkpoint.declaration.convolution
     if convolution is not None:
@@ -242,6 +246,13 @@ def open_base(
         prompt_of_side=reading.prompt_of_side,
         dropped_steps=", ".join(steps_after_readout(checkpoint)),
     )
+
+
+def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise a DataError if a weight is not finite. Few methods read the pooler, which may be."""
+    for name, tensor in tensors.items():
+        if not name.startswith("pooler.") and not bool(tensor.isfinite().all()):
+            raise DataError(f'"{name}" contains NaN or infinity', source=source)
 
 
 def steps_after_readout(checkpoint: Checkpoint) -> list[str]:
@@ -295,6 +306,8 @@ def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
     assert isinstance(vectors, WordTable), "a folder has a table"
     assert isinstance(in_training.tokenizer, WordPieces), "a folder has word pieces"
     assert isinstance(finished.tokenizer, WordPieces), "a folder has word pieces"
+    arrays = vectors.table.arrays
+    check_finite({name: torch.from_numpy(array) for name, array in arrays.items()}, checkpoint.name)
     if any(isinstance(step, Truncate) for step in finished.steps):
         problem = "training does not support a static model that declares truncate_dim"
         raise UsageError(f"{checkpoint.name}: {problem}")

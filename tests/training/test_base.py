@@ -1,11 +1,13 @@
 """The hash of a base, which the identity of a run contains."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 
+from sentkit.errors import DataError
 from sentkit.formats.files import write_json
 from sentkit.training.base import open_named
 from support import declare_modules
@@ -45,6 +47,25 @@ def test_a_declared_truncation_is_among_the_steps_that_are_not_copied(tmp_path):
     write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
 
     assert open_named(str(folder), 32).dropped_steps == "normalise, truncate_dim=4"
+
+
+def test_a_base_with_nan_is_refused_before_rows_are_read(tmp_path):
+    """NaN in the pooler, which only some methods read, is no problem of the others."""
+    from safetensors.torch import load_file, save_file
+
+    folder = make_base(tmp_path / "base", kind="BertModel")
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    weights["pooler.dense.bias"][0] = math.nan
+    save_file(weights, file, {"format": "pt"})
+    open_named(str(folder), 32)
+    weights["encoder.layer.0.output.dense.bias"][1] = math.inf
+    save_file(weights, file, {"format": "pt"})
+
+    with pytest.raises(DataError) as error:
+        open_named(str(folder), 32)
+    assert str(error.value).startswith(f"{folder}: ")
+    assert str(error.value).endswith('layer.0.output.dense.bias" contains NaN or infinity')
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ MAX_UNREAD = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
 EVALUATIONS = 10  # in a run with eval_every=none
 MAX_INTERVAL = 1000  # steps between two of them
-LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
+OF_FIRST_STEP = "--lr had no effect yet: check the rows, the base and settings such as temperature"
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,20 @@ class Trainer:
         source = "training"
         if self.run.several:
             source = str(self.run.output)
-        return DivergedError(problem, source=source, advice=LOWER_RATE)
+        advice = "use a lower --lr"
+        if self.position.step == 0:
+            advice = OF_FIRST_STEP
+
+        # What another command needs, because a run with other settings is a different one.
+        flags: list[str] = []
+        has_state = any(self.checkpointer.folder.glob("state-*.pt"))
+        if has_state and not self.run.force:
+            flags.append("add -f")
+        if self.run.resume:
+            flags.append("remove --resume")
+        if flags:
+            advice += f"; because this is a different run, {' and '.join(flags)}"
+        return DivergedError(problem, source=source, advice=advice)
 
     def batch(self, step: int) -> Batch:
         """Return the rows and random draws of a step."""

@@ -1,10 +1,12 @@
 """The host reads the values of a step some steps later, as it does for a GPU. Here on a CPU."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from sentkit.errors import DivergedError
 from sentkit.training.loop import trainer as loop
 from sentkit.training.loop.state import read_sealed
 from sentkit.training.methods.simcse import SimCSE
@@ -71,6 +73,35 @@ def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch
 
     assert equal(*results)
     assert f"is {value} at step {BROKEN + 1}: the run cannot continue" in message
+
+
+@pytest.mark.parametrize(
+    ("broken", "flags", "advice"),
+    [
+        (0, {}, loop.OF_FIRST_STEP),
+        (1, {}, "use a lower --lr; because this is a different run, add -f"),
+        (1, {"force": True}, "use a lower --lr"),
+        (
+            1,
+            {"resume": True},
+            "use a lower --lr; because this is a different run, add -f and remove --resume",
+        ),
+    ],
+)
+def test_the_advice_names_only_flags_that_the_next_command_needs(
+    trainer_of, texts, monkeypatch, broken, flags, advice
+):
+    """The first step leaves no state, and no rate has changed its weights."""
+    trainer = trainer_of(SimCSE, texts, batch=4)
+    trainer.run = replace(trainer.run, **flags)
+    values = iter([0.0] * broken + [math.nan])
+    monkeypatch.setattr(
+        SimCSE, "penalty", lambda method: {"odd": torch.tensor(next(values), requires_grad=True)}
+    )
+    with pytest.raises(DivergedError) as error, trainer.checkpointer.logging():
+        trainer.train()
+
+    assert error.value.advice == advice
 
 
 def test_a_term_that_is_not_finite_ends_the_run_too(trainer_of, texts, monkeypatch):
