@@ -79,21 +79,29 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> Outcome:
         be_deterministic()
     with open_processes(pick_device(runs[0].device)) as processes:
         groups = [[replace(run, processes=processes) for run in group] for group in groups]
-        if runs[0].chosen:  # check all combinations of settings before the first run
-            for group in groups:
-                with lock_rows(group[0]):
-                    with_settled_settings(group, open_given(group[0]))
-        diverged: list[Path] = []
-        for index, group in enumerate(groups):
-            later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
-            diverged += perform_group(group, inputs, later_runs)
-            # The first group has reported the bad rows.
-            inputs = replace(
-                inputs,
-                rejects=Rejects(skip=inputs.rejects.skip),
-                counter=ReadCounter.accepting_no_rows(),
-            )
+        with lock_rows(groups[0][0]):
+            diverged = perform_groups(groups, inputs)
         return Outcome(processes.is_first, diverged)
+
+
+def perform_groups(groups: Sequence[Sequence[Run]], inputs: Inputs) -> list[Path]:
+    """Train the groups of runs, each of which reads the same base and rows. Return the outputs of
+    those of several runs that diverged.
+    """
+    if groups[0][0].chosen:  # check all combinations of settings before the first run
+        for group in groups:
+            with_settled_settings(group, open_given(group[0]))
+    diverged: list[Path] = []
+    for index, group in enumerate(groups):
+        later_runs = [run for later_group in groups[index + 1 :] for run in later_group]
+        diverged += perform_group(group, inputs, later_runs)
+        # The first group has reported the bad rows.
+        inputs = replace(
+            inputs,
+            rejects=Rejects(skip=inputs.rejects.skip),
+            counter=ReadCounter.accepting_no_rows(),
+        )
+    return diverged
 
 
 def settings_of_reading(run: Run) -> dict[str, Any]:
@@ -138,70 +146,67 @@ def perform_group(
 
     Return the outputs of those of several runs that diverged. The others continue.
     """
-    with lock_rows(group[0]):
-        base = open_given(group[0])
-        has_default_precision = group[0].settings.precision == "auto"
-        group, choices = with_settled_settings(group, base)
-        run = group[0]
-        for choice in choices:
-            run.reporter.say(choice)
-        warn_about_base(run, base)
-        run.reporter.note(f"{run.processes.device}, {run.settings.precision}")
-        on_cpu = run.processes.device.type == "cpu"
-        precision = run.settings.precision
-        has_choice = precision == "bf16" or has_default_precision
-        if on_cpu and has_choice and base.architecture is not None:
-            run.reporter.advise(partial(faster_training, base.architecture, precision))
+    base = open_given(group[0])
+    has_default_precision = group[0].settings.precision == "auto"
+    group, choices = with_settled_settings(group, base)
+    run = group[0]
+    for choice in choices:
+        run.reporter.say(choice)
+    warn_about_base(run, base)
+    run.reporter.note(f"{run.processes.device}, {run.settings.precision}")
+    on_cpu = run.processes.device.type == "cpu"
+    precision = run.settings.precision
+    has_choice = precision == "bf16" or has_default_precision
+    if on_cpu and has_choice and base.architecture is not None:
+        run.reporter.advise(partial(faster_training, base.architecture, precision))
 
-        # The rows, on --dev and --test, and of training.
-        dev: Dev | None = None
-        labelled_dev: LabelledRows | None = None
-        test: LabelledRows | None = None
-        has_labels = run.method_class.needs.labels
-        dev_path = run.given("--dev")
-        if dev_path is not None and not has_labels:
-            with run.stop.interruptible():
-                dev = read_dev(inputs.with_paths(dev_path), base, run.method_class, run.settings)
-        corpus = read_corpus(run, inputs, base, dev)
-        if has_labels:  # those of the training rows
-            with run.stop.interruptible():
-                labelled_dev = read_labels("--dev", run, inputs, base, corpus)
-                test = read_labels("--test", run, inputs, base, corpus)
+    # The rows, on --dev and --test, and of training.
+    dev: Dev | None = None
+    labelled_dev: LabelledRows | None = None
+    test: LabelledRows | None = None
+    has_labels = run.method_class.needs.labels
+    dev_path = run.given("--dev")
+    if dev_path is not None and not has_labels:
+        with run.stop.interruptible():
+            dev = read_dev(inputs.with_paths(dev_path), base, run.method_class, run.settings)
+    corpus = read_corpus(run, inputs, base, dev)
+    if has_labels:  # those of the training rows
+        with run.stop.interruptible():
+            labelled_dev = read_labels("--dev", run, inputs, base, corpus)
+            test = read_labels("--test", run, inputs, base, corpus)
 
-        check_steps(group, corpus)
+    check_steps(group, corpus)
 
-        # The runs, each with the share of its work in that of all runs that follow.
-        base = replace(base, labels=corpus.labels)
-        recorded: dict[str, Any] = {}
-        if run.processes.is_first:
-            recorded = command_record(run.words, run.inputs, base.checkpoint)
-        diverged: list[Path] = []
-        for index, run in enumerate(group):
-            if run.chosen:
-                run.reporter.say(f"run {run.output}")
-            unfinished = [
-                later for later in [*group[index + 1 :], *later_runs] if is_to_train(later)
-            ]
-            later_work = sum(work_of(later, len(corpus)) for later in unfinished)
-            run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
-            try:
-                train(
-                    replace(
-                        run,
-                        base=base,
-                        corpus=corpus,
-                        dev=dev or labelled_dev,
-                        test=test,
-                        recorded=recorded,
-                    )
+    # The runs, each with the share of its work in that of all runs that follow.
+    base = replace(base, labels=corpus.labels)
+    recorded: dict[str, Any] = {}
+    if run.processes.is_first:
+        recorded = command_record(run.words, run.inputs, base.checkpoint)
+    diverged: list[Path] = []
+    for index, run in enumerate(group):
+        if run.chosen:
+            run.reporter.say(f"run {run.output}")
+        unfinished = [later for later in [*group[index + 1 :], *later_runs] if is_to_train(later)]
+        later_work = sum(work_of(later, len(corpus)) for later in unfinished)
+        run.reporter.begin(later_work / work_of(run, len(corpus)), 1 + len(unfinished))
+        try:
+            train(
+                replace(
+                    run,
+                    base=base,
+                    corpus=corpus,
+                    dev=dev or labelled_dev,
+                    test=test,
+                    recorded=recorded,
                 )
-            except DivergedError as error:
-                if not run.several:
-                    raise
-                if run.processes.is_first:
-                    run.reporter.error(str(error))
-                diverged.append(run.output)
-        return diverged
+            )
+        except DivergedError as error:
+            if not run.several:
+                raise
+            if run.processes.is_first:
+                run.reporter.error(str(error))
+            diverged.append(run.output)
+    return diverged
 
 
 def warn_about_base(run: Run, base: Base) -> None:
@@ -319,7 +324,9 @@ def has_runs(folder: Path) -> bool:
 
 
 def lock_rows(run: Run) -> AbstractContextManager[None]:
-    """Lock the folder of the token files, which all runs of a command share."""
+    """Lock the folder of the token files, which all runs of a command share. At the end, remove
+    these files.
+    """
     return lock_folder(
         run.rows_folder, "rows.lock", is_first_process=run.processes.is_first, temporary=CORPUS
     )

@@ -9,11 +9,13 @@ import pytest
 
 from commands.train.records import record_of
 from sentkit.console import StepProgress
-from sentkit.errors import UsageError
+from sentkit.errors import CannotCreateError, UsageError
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS, load
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.run import Run
+from sentkit.training.runs import command
+from sentkit.training.runs.folder_lock import lock_folder
 from sentkit.training.runs.results import results_of, results_of_combinations, sweep_line
 from sentkit.training.settings import combinations
 from support import TEXTS, in_jsonl, without_command
@@ -264,6 +266,28 @@ def test_combinations_are_in_the_order_of_the_command_line():
     ]
     assert combinations(kind, {"lr": "1,1.0"}) == [{"lr": "1"}]
     assert combinations(kind, {"lr": "1", "unknown": "1,2"}) == [{}]
+
+
+def test_another_command_cannot_take_the_folder_between_two_runs(train, tmp_path, monkeypatch):
+    """The runs have other rows, because max_length changes them."""
+    folder = tmp_path / "grid/rows.part"
+    perform_group = command.perform_group
+    refusals = []
+
+    def attempted(*arguments):
+        with (
+            pytest.raises(CannotCreateError, match="another sentkit train uses this folder"),
+            lock_folder(folder, "rows.lock", is_first_process=True),
+        ):
+            pytest.fail("the folder is locked")
+        refusals.append(folder)
+        return perform_group(*arguments)
+
+    monkeypatch.setattr(command, "perform_group", attempted)
+    result = train("--set", "max_length=8,16", output="grid")
+
+    assert (result.code, len(refusals)) == (0, 2)
+    assert not folder.exists()
 
 
 UNSTABLE = ("--set", "optimizer=adamw-bert", "--set", "beta2=0.99999")
