@@ -140,8 +140,11 @@ class Checkpointer:
     log: BinaryIO | None = None
 
     @contextmanager
-    def logging(self, length: int = 0) -> Iterator[None]:
-        """Append to the log after its first `length` bytes: the lines of the saved state.
+    def logging(
+        self, length: int = 0, warn: Callable[[str], None] = lambda message: None
+    ) -> Iterator[None]:
+        """Append to the log after its first `length` bytes: the lines of the saved state. A log
+        without all of them is reported.
 
         At the end, the log is removed if no state continues it.
         """
@@ -150,6 +153,10 @@ class Checkpointer:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             handle = os.open(path, flags, 0o666)
             with io.BufferedWriter(NamedFile(handle, "ab", str(path))) as file:
+                if file.tell() < length:
+                    warn(
+                        f"{path} is shorter than in the saved state: lines of its steps are missing"
+                    )
                 file.truncate(min(length, file.tell()))
                 file.seek(0, os.SEEK_END)  # truncate does not change the position
                 self.log = file

@@ -37,7 +37,7 @@ def train(run: Run) -> None:
         trainer = begin(run, checkpointer)
         log: AbstractContextManager[None] = nullcontext()
         if processes.is_first:
-            log = checkpointer.logging(trainer.position.log_bytes)
+            log = checkpointer.logging(trainer.position.log_bytes, run.reporter.warn)
         with log:
             trainer.train()
             # Collected while all processes are at the same step.

@@ -103,6 +103,22 @@ def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path
     assert len(log_of()) == 3
 
 
+def test_a_resumed_run_reports_the_lines_that_its_log_has_lost(
+    sentkit, tiny, texts, tmp_path, stop_at
+):
+    command = ("train", "simcse", texts, "-m", tiny, "-o", "out", "--batch", 3, "--threads", 1)
+    with stop_at(2):
+        sentkit(*command)
+    (tmp_path / "out.part/steps.jsonl").unlink()
+    result = sentkit(*command, "--resume")
+
+    assert (result.code, [record["step"] for record in log_of()]) == (0, [3])
+    assert [line for line in result.told if "steps.jsonl" in line] == [
+        "sentkit train: warning: out.part/steps.jsonl is shorter than in the saved state: "
+        "lines of its steps are missing"
+    ]
+
+
 def test_a_full_disk_at_the_end_keeps_the_state(train, monkeypatch, tmp_path):
     """The error names the folder, the state is kept, and --resume finishes the run."""
 
