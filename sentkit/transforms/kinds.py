@@ -218,7 +218,17 @@ def abtt(moments: Moments, options: FitOptions) -> Fit:
             f"the vectors"
         )
         raise UsageError(problem)
-    axes, _, warnings = principal(moments, removed_count, "removed")
+    axes, _, _ = principal(moments, moments.width, "removed")
+    rank = axes.shape[1]
+    axes = axes[:, :removed_count]
+    warnings: tuple[str, ...] = ()
+    if rank <= removed_count:
+        problem = (
+            f"{moments.count} vectors of {moments.width} numbers have only {rank} independent "
+            f"directions after centering: {rank} of {removed_count} are removed, and nothing of "
+            f"these vectors remains"
+        )
+        warnings = (problem,)
     kernel = np.eye(moments.width) - axes @ axes.T
     return Fit(kernel, moments.mean, {"remove": removed_count}, warnings)
 

@@ -132,7 +132,11 @@ def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width, removed):
         ("whitening", "4 independent directions after centering: 4 of 8 are kept"),
         ("pca", "4 independent directions after centering: 4 of 8 are kept"),
         ("svd", "5 independent directions: 5 of 8 are kept"),
-        ("abtt", "4 independent directions after centering: 4 of 7 are removed"),
+        (
+            "abtt",
+            "4 independent directions after centering: 4 of 7 are removed, and nothing of these "
+            "vectors remains",
+        ),
     ],
 )
 def test_fewer_vectors_than_numbers_span_fewer_directions(kind, end):
@@ -145,6 +149,20 @@ def test_fewer_vectors_than_numbers_span_fewer_directions(kind, end):
     assert transform.warnings == (f"5 vectors of 8 numbers have only {end}",)
     assert transform.kernel.shape == (8, 8 if kind == "abtt" else int(end[0]))
     assert np.abs(transform.kernel).max() < 10
+
+
+@pytest.mark.parametrize(("remove", "is_warning"), [(1, False), (2, True)])
+def test_a_removal_of_all_directions_is_a_warning(remove, is_warning):
+    """Around their mean, the three vectors have the directions (1, -1, 0, 0) and (1, 1, -2, 0)."""
+    vectors = np.array([[4, 0, 0, 5], [0, 4, 0, 5], [0, 0, 4, 5]], np.float32)
+    transform = fit("abtt", vectors, remove=remove)
+    problem = (
+        "3 vectors of 4 numbers have only 2 independent directions after centering: 2 of 2 are "
+        "removed, and nothing of these vectors remains"
+    )
+
+    assert transform.warnings == ((problem,) if is_warning else ())
+    assert (np.abs(applied(transform, vectors)).max() < 1e-12) == is_warning
 
 
 def test_zca_of_few_vectors_scales_only_their_directions():
