@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
 from sentkit.model.text.tokenizer import MASKS
@@ -24,7 +24,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, first_tokens, pack
 from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
-from sentkit.training.data.corpus import Batch, Ids
+from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term
 from sentkit.training.methods import recipes
 
@@ -56,6 +56,13 @@ class MaskedLanguageModel(PackedMethod):
         method.head = head_of(base, settings.head)
         method.vocabulary = vocabulary_of(base)
         return method
+
+    def prepare(self, corpus: Corpus) -> None:
+        texts = (corpus.text(row, column=0) for row in range(len(corpus)))
+        if not any(self.vocabulary.is_ordinary[ids].any() for ids in texts):
+            problem = "all tokens of the rows are unknown or special, so none can be predicted"
+            advice = "use a base whose tokenizer knows the characters of the rows"
+            raise DataError(problem, source="training", advice=advice)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         settings = self.settings
