@@ -367,6 +367,11 @@ class DevParser(ExampleParser):
             # Pairs with a label or a score are not all positive, so read the score.
             self.reads = Reads((PAIR,), "score", Scores())
             self.kind = None
+            if "score" not in self.fields and "score" not in row.values:
+                [label, _] = relations
+                problem = f'--dev cannot be pairs with "{label}" and without "score"'
+                advice = f'keep only positive pairs, without "{label}", or give each pair a score'
+                raise row.error(problem, advice=advice)
             return super().__call__(row)
         self.metric = MRR
         if self.kind is TRIPLET:
