@@ -21,7 +21,10 @@ MEASURES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "v_measur
 
 
 def agreement_measures(classes: Indices, clusters: Indices) -> dict[str, float]:
-    """All measures, by name. V-measure equals NMI with the arithmetic mean of the entropies."""
+    """All measures, by name. V-measure equals NMI with the arithmetic mean of the entropies.
+
+    The rows of cluster -1 count as wrong in the accuracy; for the others they are one more cluster.
+    """
     from sklearn import metrics
 
     _, _, matched_rows = matching(classes, clusters)
@@ -46,12 +49,16 @@ def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int
     number.
 
     Class i of the first array is assigned to the cluster of the second array at the same index.
+    The rows of cluster -1 are in no cluster: no class is assigned to it.
     """
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 
     table = contingency_matrix(classes, clusters)
+    table[:, np.unique(clusters) < 0] = 0
     i, j = linear_sum_assignment(table, maximize=True)
+    has_rows = table[i, j] > 0  # others are assigned only because each class gets a cluster
+    i, j = i[has_rows], j[has_rows]
     return i, j, int(table[i, j].sum())
 
 

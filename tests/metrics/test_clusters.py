@@ -32,6 +32,20 @@ def test_accuracy_is_that_of_the_best_of_all_matchings():
     assert agreement_measures(classes, clusters)["acc"] == best
 
 
+def test_rows_in_no_cluster_count_as_wrong():
+    """Without -1, classes 0 and 1 match clusters 0 and 1: 3 of 6 rows. As a cluster of its own, it
+    would add the three rows of class 2. The other measures are those of scikit-learn.
+    """
+    classes = np.array([0, 0, 1, 2, 2, 2])
+    clusters = np.array([0, 0, 1, -1, -1, -1])
+    measures = agreement_measures(classes, clusters)
+
+    assert (measures["acc"], measures["nmi"], measures["ari"]) == (0.5, 1.0, 1.0)
+    assert agreeing(classes, [clusters]).tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert agreement_measures(classes, np.full(6, -1))["acc"] == 0.0
+    assert agreeing(classes, [np.full(6, -1)]).tolist() == [0.0] * 6
+
+
 def test_agreement_is_the_mean_over_all_pairs():
     clusterings = [np.random.default_rng(s).integers(3, size=40) for s in range(3)]
     pairs = [(0, 1), (0, 2), (1, 2)]

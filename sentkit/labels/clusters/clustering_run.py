@@ -56,7 +56,7 @@ from sentkit.metrics.clusters import (
     sample_for_silhouette,
     silhouette,
 )
-from sentkit.metrics.neighbours.corpus import Lines, left_out
+from sentkit.metrics.neighbours.corpus import LEFT_OUT, Lines, left_out
 from sentkit.transforms.steps import Step
 
 
@@ -88,11 +88,17 @@ class ClusteringRun:
         lines_of: Lines | None = None,
         *,
         in_memory: bool = False,
+        effect_of_zero: str = LEFT_OUT,
     ) -> Points:
-        """Read the rows. Refuse a number of rows that the algorithm or -k does not allow."""
+        """Read the rows. Refuse a number of rows that the algorithm or -k does not allow.
+
+        `effect_of_zero` says in a warning what happens to rows with a zero vector.
+        """
         points = read_points(self.inputs, check, self.step, lines_of, in_memory=in_memory)
         count = len(points.clustered)
-        for message in left_out(self.source, len(points) - count, len(points)):
+        for message in left_out(
+            self.source, len(points) - count, len(points), effect=effect_of_zero
+        ):
             self.warn(message)
         if not count:
             problem = "the vectors of all rows are zero, so there is nothing to cluster"
@@ -397,7 +403,11 @@ def read_classed_points(
     run: ClusteringRun, truth: str, lines_of: Lines | None = None
 ) -> ClassedPoints:
     """Read the rows with their classes in the field `truth`. Refuse a single class."""
-    points = run.points(lambda rows: rows.parse(lambda row: class_value(row, truth)), lines_of)
+    points = run.points(
+        lambda rows: rows.parse(lambda row: class_value(row, truth)),
+        lines_of,
+        effect_of_zero="get cluster -1, which counts as wrong",
+    )
     names = [class_value(row, truth) for row in points.table.every_row()]
     class_names, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(class_names) == 1:
@@ -408,7 +418,7 @@ def read_classed_points(
 
 def accuracies_of_rows(run: ClusteringRun, truth: str) -> Float64:
     """For each seed and row, (s, n): 1 if the cluster of the row is the one that is matched to its
-    class, else 0.
+    class, else 0, also for cluster -1.
     """
 
     def only_classes(block: VectorBlock) -> list[bytes]:
@@ -422,7 +432,7 @@ def accuracies_of_rows(run: ClusteringRun, truth: str) -> Float64:
 def agreement_records(
     run: ClusteringRun, truth: str, limits: DescriptionLimits | None = None
 ) -> Iterator[Record]:
-    """A record for each seed, and one of their mean: values x 100, noise as one more cluster.
+    """A record for each seed, and one of their mean: values x 100.
 
     With limits, the descriptions of the clusters follow: those of the best clustering, with their
     classes.

@@ -370,11 +370,14 @@ class SearchCorpus:
         return signs == space_of(space_mapped_to(self.space_name))
 
 
-def left_out(path: str, count: int, rows: int) -> list[str]:
-    """The message about rows of a file whose vectors are zero."""
+LEFT_OUT = "are left out"
+
+
+def left_out(path: str, count: int, rows: int, *, effect: str = LEFT_OUT) -> list[str]:
+    """The message about rows of a file whose vectors are zero, and the effect of that."""
     if not count:
         return []
-    problem = "rows have a zero vector, as empty texts do, and are left out"
+    problem = f"rows have a zero vector, as empty texts do, and {effect}"
     return [f"{shown_path(path)}: {count:,} of {rows:,} {problem}"]
 
 
