@@ -275,11 +275,15 @@ SAMPLE_ROWS_PER_CENTRE = 64  # minimum size of a sample per centre
 
 
 def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomState) -> Clustering:
-    """The best of several restarts on the rows, or on a sample; it then continues on all."""
+    """The best of several restarts on the rows, or on a sample; it then continues on all.
+
+    A sample with fewer distinct rows than clusters is not used.
+    """
     if options.sample is not None and options.sample < len(rows):
         chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
         best = kmeans(rows[chosen], replace(options, sample=None), random)
-        return lloyd(Nearest(rows, options.device), best.centres, options)
+        if len(best.centres) == options.count:
+            return lloyd(Nearest(rows, options.device), best.centres, options)
     nearest = Nearest(rows, options.device)
     # A generator, because the labels of all restarts may need much memory.
     initial_centres = (spread_out(rows, options.count, random) for _ in range(options.restarts))

@@ -103,6 +103,20 @@ def test_restarts_on_a_sample_continue_on_all_rows(rows):
     assert clustering.iterations == expected.n_iter_
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sample_of_equal_rows_is_not_used(seed):
+    """Five of 100 rows differ from the others, so most samples of 5 rows have one distinct row.
+
+    Of the six different rows, the nearest three are one cluster.
+    """
+    rows = np.concatenate([np.zeros(95), [10.0, 20.0, 30.0, 1.0, 2.0]]).astype(np.float32)[:, None]
+    options = ClusteringOptions(4, sample=5)
+    clustering = kmeans(rows, options, np.random.RandomState(seed)).without_empty()
+
+    assert sorted(clustering.sizes.tolist()) == [1, 1, 1, 97]
+    assert sorted(clustering.centres[:, 0]) == pytest.approx([3 / 97, 10.0, 20.0, 30.0])
+
+
 def test_the_default_is_ten_restarts_of_300_iterations():
     """The defaults of scikit-learn have changed between versions."""
     default = ClusteringOptions()
