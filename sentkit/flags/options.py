@@ -149,7 +149,8 @@ ComparingDevice = Annotated[
 ]
 
 # Comparison
-Seed = Annotated[int, Option("--seed", metavar="N", min=0, help="Random seed.")]
+# a row can have it as a JSON number
+Seed = Annotated[int, Option("--seed", metavar="N", min=0, max=2**64 - 1, help="Random seed.")]
 MetricName = Literal["cosine", "dot", "euclidean", "manhattan"]
 Metric = Annotated[
     MetricName,
