@@ -14,6 +14,8 @@ LONGEST_RANGE = 1000
 SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
 WINDOW = re.compile(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?")
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})")
+UNITS_OR_FOLDS = re.compile(r"\d{1,9}")
+MAX_HIDDEN_UNITS = 100_000
 MIN_SIMILARITY = 0.5  # minimum similarity of a suggested name: `temp` has half of `temperature`
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -222,8 +224,12 @@ def classifier_head(text: str) -> tuple[str, int]:
     name, colon, hidden = text.partition(":")
     if name == "logreg" and not colon:
         return name, 0
-    if name == "senteval" and (not colon or hidden.isdecimal()):
-        return name, int(hidden or 0)
+    if name == "senteval" and (not colon or UNITS_OR_FOLDS.fullmatch(hidden)):
+        hidden_units = int(hidden or 0)
+        if hidden_units > MAX_HIDDEN_UNITS:
+            limit = f"{MAX_HIDDEN_UNITS:,}"
+            raise UsageError(f'--head "{text}"', advice=f"expected up to {limit} hidden units")
+        return name, hidden_units
     raise UsageError(f'--head "{text}"', advice="available: logreg, senteval, senteval:N")
 
 
@@ -237,7 +243,7 @@ def classifier_protocol(text: str) -> tuple[str, int, int]:
         return name, hidden, 10 if name == "logreg" else 5
     head, _, folds = text.rpartition(":")
     name, hidden = classifier_head(head)
-    if not folds.isdecimal() or int(folds) < 3:
+    if not UNITS_OR_FOLDS.fullmatch(folds) or int(folds) < 3:
         raise UsageError(f'--head "{text}"', advice="the number of folds is 3 or more")
     return name, hidden, int(folds)
 

@@ -126,10 +126,24 @@ def test_the_head_of_a_report_has_hidden_units_and_folds(head, protocol):
     assert classifier_protocol(head) == protocol
 
 
-@pytest.mark.parametrize("head", ["senteval:", "senteval:0:2", "senteval:0:x", "logreg:0:5", "mlp"])
+HUGE = f"senteval:0:{'9' * 5000}"  # folds
+
+
+@pytest.mark.parametrize(
+    "head", ["senteval:", "senteval:0:2", "senteval:0:x", "logreg:0:5", "mlp", HUGE]
+)
 def test_other_heads_are_refused(head):
     with pytest.raises(UsageError, match="--head"):
         classifier_protocol(head)
+
+
+@pytest.mark.parametrize("hidden", ["100001", "9" * 9, "9" * 5000])
+@pytest.mark.parametrize("folds", ["", ":10"])
+def test_the_head_has_up_to_100_000_hidden_units(hidden, folds):
+    """Python reads no number of 5,000 digits."""
+    assert classifier_protocol(f"senteval:100000{folds}")[1] == 100_000
+    with pytest.raises(UsageError, match="--head"):
+        classifier_protocol(f"senteval:{hidden}{folds}")
 
 
 def test_a_slow_pipe_has_its_first_answers_after_a_few_rows(tmp_path):
