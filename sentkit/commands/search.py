@@ -451,5 +451,9 @@ def print_hits(search: "Search", console: Console) -> None:
         console.note(
             f"no hits: the best similarity is {significant(max(misses))}, below --threshold"
         )
+    elif not len(search.corpus.vectors):
+        console.note("no hits: the vectors of all rows of the corpus are zero")
+    elif search.is_corpus and len(search.corpus.vectors) == 1:
+        console.note("no hits: the corpus has no row other than the query")
     else:
         console.note("no hits: the vectors of all queries are zero, as those of empty texts are")

@@ -262,3 +262,36 @@ def test_a_search_without_hits_says_so_on_a_terminal(
     assert result.code == 0
     assert [note in line for line in told] == [True] * bool(note and as_table)
     assert (result.out == b"") == bool(note and as_table)
+
+
+@pytest.mark.parametrize(
+    ("queries", "corpus", "note"),
+    [
+        ([[1, 0]], [[0, 0], [0, 0]], "no hits: the vectors of all rows of the corpus are zero"),
+        ([[0, 0]], [[0, 0]], "no hits: the vectors of all rows of the corpus are zero"),
+        (None, [[1, 0]], "no hits: the corpus has no row other than the query"),
+        (None, [[0, 0], [1, 0]], "no hits: the corpus has no row other than the query"),
+        (None, [[0, 0]], "no hits: the vectors of all rows of the corpus are zero"),
+        (
+            [[0, 0]],
+            [[1, 0]],
+            "no hits: the vectors of all queries are zero, as those of empty texts are",
+        ),
+    ],
+)
+def test_the_reason_for_no_hits_is_the_true_one(
+    sentkit, tmp_path, monkeypatch, queries, corpus, note
+):
+    """Without `queries`, they are the rows of the corpus."""
+    (tmp_path / "c.jsonl").write_text(in_jsonl(*({"embedding": vector} for vector in corpus)))
+    path = "c.jsonl"
+    if queries is not None:
+        path = "q.jsonl"
+        (tmp_path / path).write_text(in_jsonl(*({"embedding": vector} for vector in queries)))
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
+    monkeypatch.setattr("sentkit.flags.outputs.Output.on_terminal", True)
+    result = sentkit("search", "--queries", path, "--corpus", "c.jsonl")
+
+    [line] = [line for line in result.err.splitlines() if "no hits" in line]
+    assert result.code == 0
+    assert line.endswith(f"sentkit search: {note}")
