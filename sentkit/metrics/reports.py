@@ -351,7 +351,8 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
         if record.get("skipped") and not is_cut:
             field = "label" if "positives" in record else "score"
             yield f"{file}: {record['skipped']} rows without a {field} skipped"
-        if record.get("spearman", 0) is None and not record.get("undefined"):
+        is_average = "metric" not in record  # of files that have their own warnings
+        if record.get("spearman", 0) is None and not (is_average or record.get("undefined")):
             yield f"{file}: the correlation is undefined: all pairs have the same similarity"
         for name in record.get("undefined", ()):
             reason = "too few pairs, or equal values"
