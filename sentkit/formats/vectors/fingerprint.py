@@ -200,9 +200,22 @@ def short_label(emb: str | None) -> str:
     return f"{label or '?'} ({space[:4]}…)"
 
 
-def advice_on_spaces(emb: str | None, other: str | None) -> str | None:
-    """What to do about vectors of two spaces that are compared; None if nothing is known."""
-    if is_comparable(emb, other, mapped=True):
+def is_mapped(emb: str | None) -> bool:
+    """Whether vectors were mapped to another space."""
+    return emb is not None and space_mapped_to(emb) != emb
+
+
+def advice_on_spaces(
+    emb: str | None, other: str | None, *, permits_mapped: bool = True
+) -> str | None:
+    """What to do about vectors of two spaces that are compared; None if nothing is known.
+
+    `permits_mapped`: the command compares them with --mapped, if one space was mapped to the other.
+    """
+    if is_comparable(emb, other):  # vectors of different widths
+        return None
+    has_mapped = is_mapped(emb) or is_mapped(other)
+    if permits_mapped and has_mapped and is_comparable(emb, other, mapped=True):
         return "search, score and cluster compare mapped vectors with --mapped"
     return edition_advice(emb, other)
 

@@ -124,7 +124,9 @@ class ClusteringRun:
         vectors = f"{short_label(points.space)}, {width} numbers"
         expected = f"{short_label(centroids.space)}, {centroid_width} numbers"
         path = centroids.table.path
-        advice = advice_on_spaces(points.space, centroids.space)
+        advice = advice_on_spaces(
+            points.space, centroids.space, permits_mapped=width == centroid_width
+        )
         if self.step is not None and is_comparable(points.table.space_name, centroids.space):
             advice = "leave out --normalize, which the centroids do not have"
         raise OtherSpaceError(

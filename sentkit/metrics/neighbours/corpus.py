@@ -102,11 +102,18 @@ class VectorTable:
         return space_of(self.space_name) == target_space(emb)
 
     def refuse_other_space(
-        self, block: VectorBlock, emb: str | None, role: str, *, accepted: bool = False
+        self,
+        block: VectorBlock,
+        emb: str | None,
+        role: str,
+        *,
+        accepted: bool = False,
+        permits_mapped: bool = False,
     ) -> None:
         """Mark rows of another space, unless it matches this one, or the caller accepts it.
 
         `emb` is the name of the block's space. `role` names its rows in the message.
+        `permits_mapped`: the command has the flag --mapped.
         """
         fits = accepted or self.fits(emb)
         block_width = block.vectors.shape[-1]
@@ -122,6 +129,8 @@ class VectorTable:
             f"the vectors of the {role} are {block_space}, the vectors of {self.path} are "
             f"{table_space}"
         )
+        permits_mapped = permits_mapped and block_width == table_width
+        advice = advice_on_spaces(emb, self.space_name, permits_mapped=permits_mapped)
         for i, (source, number) in enumerate(
             zip(block.rows.sources, block.rows.numbers, strict=True)
         ):
@@ -129,7 +138,7 @@ class VectorTable:
                 problem,
                 source=source,
                 line=number,
-                advice=advice_on_spaces(emb, self.space_name),
+                advice=advice,
                 wanted=self.space_name,
                 wanted_path=self.path,
             )

@@ -157,7 +157,9 @@ class Search:
         # A corpus of signs accepts queries of the space before the signs.
         fits = corpus.fits(emb)
         fits_as_mapped = self.inputs.accepts_mapped and corpus.fits(emb, mapped=True)
-        corpus.table.refuse_other_space(query, emb, "query", accepted=fits or fits_as_mapped)
+        corpus.table.refuse_other_space(
+            query, emb, "query", accepted=fits or fits_as_mapped, permits_mapped=True
+        )
         if query.rows.error_of_row:
             raise query.rows.error_of_row[0]
         if not fits:
