@@ -46,4 +46,4 @@ table() {
 table "$@" >"$work/domains.tsv"
 cat "$work/domains.tsv"
 [ -z "${OUT:-}" ] || python3 -m sentkit.papers.sg_bert.figures domains "$work/domains.tsv" --name trained --domain domain \
-    -o "$work/domains.svg"
+    -o "$work/domains.svg" -f

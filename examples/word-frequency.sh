@@ -31,7 +31,7 @@ from sentkit.errors import SentkitError
 from sentkit.papers.consert.figures import encode_without
 pairs, readout, model, tokens, out = sys.argv[1:]
 try:
-    encode_without(pairs, tokens or None, model=model, readout=readout, output=out)
+    encode_without(pairs, tokens or None, model=model, readout=readout, output=out, force=True)
 except SentkitError as error:
     print(f"word-frequency.sh: {error}", file=sys.stderr)
     sys.exit(error.exit_code)
@@ -43,8 +43,8 @@ number=0 # of the model
 for model; do
     number=$((number + 1))
     files=$work/$number
-    [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$number.svg"
-    figure words "$pairs" --model "$model" -o "$files.words.jsonl" # the first lines are the most frequent tokens
+    [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$number.svg" -f
+    figure words "$pairs" --model "$model" -o "$files.words.jsonl" -f # the first lines are the most frequent tokens
     # The lines of the means. Distances and dot products are those of the k nearest tokens.
     name=$(basename "$model")
     sed -n -e "s|^{\"series\":\"mean\",|{\"model\":\"$name\",|p" \
@@ -57,5 +57,5 @@ for model; do
         sentkit score "$files-$count.safetensors" --gold score >>"$work/scores.jsonl"
     done
 done
-[ -z "${OUT:-}" ] || figure masking "$work/scores.jsonl" -o "$work/masking.svg"
+[ -z "${OUT:-}" ] || figure masking "$work/scores.jsonl" -o "$work/masking.svg" -f
 figure masking "$work/scores.jsonl"

@@ -183,7 +183,7 @@ def masking(runner):
             vectors = []
             for set_name, path in sets.items():
                 vectors.append(str(folder / f"{name}-{count}-{set_name}.safetensors"))
-                encode_without(path, left_out, model=model, output=vectors[-1])
+                encode_without(path, left_out, model=model, output=vectors[-1], force=True)
             for set_name, row in zip(sets, scored(vectors), strict=True):
                 space = row["encoder"].partition("/")[2]
                 score = {"set": set_name, label: row["spearman"]}

@@ -39,7 +39,7 @@ def main(module_name: str, arguments: Sequence[str] | None = None) -> None:
     figure = figures[values.pop("figure")]
     console = Console(f"{paper}.figures")
     try:
-        output = PictureOutput(path=values.pop("output"), force=True)
+        output = PictureOutput(path=values.pop("output"), force=values.pop("force"))
         files = values.pop("files")
         output.check()
         check_paths(console, {"-o": output.path}, {"FILE": files})
@@ -64,13 +64,14 @@ def figures_of(module: ModuleType) -> dict[str, Figure]:
 
 
 def add_figure(subparsers: Any, figure: Figure) -> None:
-    """Declare the arguments of a figure: the files, -o, and a flag for each keyword argument."""
+    """Declare the arguments of a figure: files, -o, -f, and a flag for each keyword argument."""
     text = inspect.getdoc(figure) or ""
     parser = subparsers.add_parser(figure.__name__, help=text.splitlines()[0], description=text)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument(
         "-o", "--output", metavar="PICTURE", default="-", help=".svg, .png, .pdf or .jsonl"
     )
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite an existing output")
     _, *keywords = inspect.signature(figure).parameters.values()  # without the paths
     for keyword in keywords:
         flag = f"--{keyword.name}"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sentkit.errors import CannotCreateError
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.papers.consert.figures import encode_without
 from support import in_jsonl, states_of
@@ -26,7 +27,12 @@ def encode(sentkit, tiny, tmp_path):
     def run(readout="mean", *, left_out="tokens.jsonl", texts=TEXTS, model=tiny):
         (tmp_path / "texts.txt").write_text("\n".join(texts))
         encode_without(
-            "texts.txt", left_out, model=str(model), readout=readout, output="v.safetensors"
+            "texts.txt",
+            left_out,
+            model=str(model),
+            readout=readout,
+            output="v.safetensors",
+            force=True,
         )
         return VectorFile("v.safetensors")
 
@@ -75,3 +81,12 @@ def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
     assert one == same
     assert len({one, other, plain}) == 3
     assert one.startswith("tiny/mean/out2:")
+
+
+def test_an_existing_output_is_kept(encode, tiny, tmp_path):
+    encode()
+    before = (tmp_path / "v.safetensors").read_bytes()
+    with pytest.raises(CannotCreateError, match="already exists"):
+        encode_without("texts.txt", None, model=str(tiny), output="v.safetensors")
+
+    assert (tmp_path / "v.safetensors").read_bytes() == before

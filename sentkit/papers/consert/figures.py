@@ -258,6 +258,7 @@ def encode_without(
     model: str = "nano",
     readout: str = "mean-last2",
     output: str = "-",
+    force: bool = False,
 ) -> None:
     """Write rows with vectors for figure 4, as `encode` does in fp32, without the tokens in
     a file.
@@ -271,10 +272,10 @@ def encode_without(
     inputs = rows_of([path])
     parser = TextParser({})
     groups = tokenized_groups(inputs.blocks(parser), reading.tokenizer, inputs.rejects)
-    form = VectorOutput(force=True, replace=True)
+    form = VectorOutput(force=force, replace=True)
     encoding = Encoding(encoder, reading.tokenizer, parser, form)
     names = [readout.name for readout in reading.readouts]
-    paths = output_paths(output, names, form, force=True)
+    paths = output_paths(output, names, form, force=force)
     encoding.to_outputs(groups, paths, lambda rows, tokens: None, inputs.rejects)
 
 

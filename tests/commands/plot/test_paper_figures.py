@@ -156,6 +156,7 @@ def test_masking_has_a_line_for_each_encoder(file):
 TABLE = (
     "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
 )
+OTHER_TABLE = "batch\ttest\n16\t30\n"
 
 
 def test_a_scale_has_a_line_for_each_name(file):
@@ -228,16 +229,25 @@ def test_figures_that_cannot_be_drawn(file, capsys, words, content, code, proble
 
 
 def test_the_command_line_writes_the_numbers(file, tmp_path, capsys):
-    """And never over its input."""
+    """Over an existing file only with -f, and never over its input."""
     table = file("table.tsv", TABLE)
     out = tmp_path / "out.jsonl"
     arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
     figure_command.main(consert.__name__, arguments)
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
+    with pytest.raises(SystemExit) as ended:
+        figure_command.main(consert.__name__, ["scale", file("t.tsv", OTHER_TABLE), *arguments[2:]])
+    assert ended.value.code == 73
+    assert f"{out}: already exists" in capsys.readouterr().err
+    assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
+    figure_command.main(
+        consert.__name__, ["scale", file("t.tsv", OTHER_TABLE), *arguments[2:], "-f"]
+    )
+    assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [30]
     rows = file("table.jsonl", '{"batch":16,"test":48}\n')
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(consert.__name__, ["scale", rows, *arguments[2:-1], rows])
+        figure_command.main(consert.__name__, ["scale", rows, *arguments[2:-1], rows, "-f"])
     assert (ended.value.code, Path(rows).read_text()) == (2, '{"batch":16,"test":48}\n')
     assert f"would overwrite the input {rows}" in capsys.readouterr().err
 
