@@ -132,11 +132,19 @@ def report_counts(miner: "Miner", console: Console) -> None:
         unused += f", {miner.judged} above it for the judge"
     console.report(f"{miner.negatives} negatives for {miner.rows} pairs; not used: {unused}")
 
+    if miner.with_zero:
+        problem = "have a zero vector, as empty texts do, so --margin has no meaning for them"
+        console.warn(f"{miner.with_zero} of {miner.rows} pairs {problem}")
     problems = list[str]()
     if miner.short:
         problems.append(f"{miner.short} pairs have fewer than {miner.top} negatives")
     if miner.without:
         problems.append(f"{miner.without} pairs have no negatives")
     if problems:
-        advice = "a larger --margin or a smaller --skip allows more"
-        console.warn(f"{', '.join(problems)}; {advice}")
+        flags = list[str]()  # that have removed candidates
+        if miner.above or miner.judged:
+            flags.append("a larger --margin")
+        if miner.skip and len(miner.candidates.vectors):
+            flags.append("a smaller --skip")
+        advice = f"; {' or '.join(flags)} allows more" if flags else ""
+        console.warn(f"{', '.join(problems)}{advice}")

@@ -26,6 +26,7 @@ from sentkit.formats.vectors.vectors import (
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES, exact_similarities
+from sentkit.metrics.zero_vectors import rows_with_zero_vector
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Device
@@ -173,6 +174,7 @@ class Miner:
     texts_of_pairs: int = 0  # corpus texts equal to the anchor or the positive of a pair
     above: int = 0  # other corpus texts that reach the limit of a pair
     judged: int = 0  # candidates that reach it in the scores of the judge
+    with_zero: int = 0  # rows with a zero vector, which are not counted below
     short: int = 0  # rows with fewer negatives than requested, but at least one
     without: int = 0  # rows without a negative
 
@@ -227,12 +229,16 @@ class Miner:
             pool = numbers[self.skip :][: self.pool_size]
             texts[i] = [self.candidates.text(number) for number in pool]
 
-        for pair, candidates in zip(pairs, self._below_limit(pairs, texts), strict=True):
+        has_zero = np.zeros(len(pairs), bool)
+        has_zero[rows_with_zero_vector(block.vectors[:, :2])] = True
+        lists = self._below_limit(pairs, texts)
+        for pair, candidates, is_zero in zip(pairs, lists, has_zero.tolist(), strict=True):
             negatives = candidates[: self.top]
             self.rows += 1
             self.negatives += len(negatives)
-            self.short += 0 < len(negatives) < self.top
-            self.without += not negatives
+            self.with_zero += is_zero
+            self.short += not is_zero and 0 < len(negatives) < self.top
+            self.without += not (is_zero or negatives)
             yield pair, negatives
 
     def _below_limit(
