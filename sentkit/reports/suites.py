@@ -102,6 +102,8 @@ def correlation_of(
 ) -> Result:
     options = ScoreOptions(test.fields.get(GOLD, GOLD))
     pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options)
+    if pairs.skipped:
+        settings.warn(f"{test.path}: {pairs.skipped} rows without a score skipped")
     value = defined(100.0 * correlation(pairs.similarities, pairs.gold))
     return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
 
