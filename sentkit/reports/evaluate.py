@@ -29,12 +29,13 @@ from sentkit.formats.vectors.fingerprint import (
 )
 from sentkit.formats.vectors.store import open_inputs
 from sentkit.formats.vectors.writers import VectorOutput
+from sentkit.metrics.reports import defined
 from sentkit.model import Model, find_encoder, is_endpoint
 from sentkit.model.encoding import Report, TokenEncoder
 from sentkit.model.groups import RowGroup, tokenized_groups
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.runs.writing import Encoding
-from sentkit.reports.suites import SUITES, Result, Settings, TestSet
+from sentkit.reports.suites import CORRELATIONS, SUITES, Result, Settings, TestSet
 
 SEED = re.compile(r"seed-(\d+)")
 ROW = re.compile(r"(?:([^/=]+)=)?(.+?)(?:#([^#@]+)(?:@(.+))?)?")
@@ -285,7 +286,7 @@ class Evaluator:
         key = self.key(encoder, test, model.prompts)
         path = self.result_folder / f"{test.suite}-{test.name}-{key}.json"
         if path.is_file():
-            return read_result(path)
+            return read_result(path, CORRELATIONS.get(SUITES[test.suite].value))
         try:
             check_creatable(str(path), force=True)
         except CannotCreateError as error:
@@ -449,9 +450,11 @@ def record_of(result: Result) -> dict[str, Any]:
     return record
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path, correlation: Callable[..., float] | None = None) -> Result:
     """A stored result. Any other JSON object is an error, because the folder is only for
     results.
+
+    The value of pairs is their `correlation`.
     """
     record = read_object(path)
     n = record.get("n")
@@ -470,6 +473,9 @@ def read_result(path: Path) -> Result:
             and len(arrays.get("gold", ())) == len(arrays.get("similarities", ()))
             and ("values" not in arrays or has_mean(arrays["values"], record["value"]))
         )
+        if is_valid and correlation is not None and "gold" in arrays:
+            value = defined(100.0 * correlation(arrays["similarities"], arrays["gold"]))
+            is_valid = is_equal(record["value"], value)
     except (AttributeError, TypeError, ValueError):
         is_valid = False
     if not is_valid:
@@ -481,4 +487,11 @@ def read_result(path: Path) -> Result:
 
 def has_mean(values: Float64, mean: float | None) -> bool:
     """Whether this is the mean of the values, except for rounding."""
-    return len(values) > 0 and mean is not None and abs(values.mean() - mean) < LARGEST_ROUNDING
+    return len(values) > 0 and is_equal(mean, float(values.mean()))
+
+
+def is_equal(value: float | None, other: float | None) -> bool:
+    """Whether two values are equal, except for rounding, or both undefined."""
+    if value is None or other is None:
+        return value is other
+    return abs(value - other) < LARGEST_ROUNDING

@@ -96,15 +96,15 @@ class Settings:
 # name of a file of a test set -> its vector file; "rows" are those of `TestSet.path`
 Files = Mapping[str, str]
 
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}  # by `Suite.value`
 
-def correlation_of(
-    correlation: Callable[..., float], files: Files, test: TestSet, settings: Settings
-) -> Result:
+
+def correlation_of(name: str, files: Files, test: TestSet, settings: Settings) -> Result:
     options = ScoreOptions(test.fields.get(GOLD, GOLD))
     pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options)
     if pairs.skipped:
         settings.warn(f"{test.path}: {pairs.skipped} rows without a score skipped")
-    value = defined(100.0 * correlation(pairs.similarities, pairs.gold))
+    value = defined(100.0 * CORRELATIONS[name](pairs.similarities, pairs.gold))
     return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
 
 
@@ -303,7 +303,7 @@ PAIRS = Suite(
     check=lambda row, fields: score_value(row, fields.get(GOLD, GOLD)),
     value="spearman",
     unit="Spearman x 100",
-    evaluate=partial(correlation_of, spearman),
+    evaluate=partial(correlation_of, "spearman"),
 )
 SENTEVAL = Suite(
     folder="senteval",
@@ -323,7 +323,7 @@ SUITES = {
         names=MULTILINGUAL,
         value="pearson",
         unit="Pearson x 100",
-        evaluate=partial(correlation_of, pearson),
+        evaluate=partial(correlation_of, "pearson"),
     ),
     "clustering": Suite(
         folder="clustering",

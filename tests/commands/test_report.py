@@ -668,6 +668,8 @@ def test_the_measured_loss_of_int8_is_no_part_of_the_key():
         {"similarities": [[1.0]]},
         {"gold": [1.0]},
         {"n": "11"},
+        {"value": 1.0},
+        {"value": None},
         {"deviations": {"folds": "x"}},
         {"deviations": None},
     ],
