@@ -277,7 +277,7 @@ def parse_seeds(text: str) -> Sequence[int]:
 
 
 def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | None]]:
-    """The paths and the threshold of each FILE[:X]."""
+    """The paths and the threshold of each FILE[:X]. A file of the whole name has no threshold."""
     from sentkit.formats.files import exists, expanded
 
     files: list[tuple[str, float | None]] = []
@@ -285,10 +285,11 @@ def parse_training_files(arguments: Sequence[str]) -> list[tuple[str, float | No
         path = argument
         threshold = None
         match = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", argument)
-        if match is not None and float(match[2]) > 0:
+        is_path = exists(Path(argument))
+        if match is not None and float(match[2]) > 0 and not is_path:
             path = match[1]
             threshold = float(match[2])
-        elif re.search(r":-?\d*\.?\d+$", argument) and not exists(Path(argument)):
+        elif re.search(r":-?\d*\.?\d+$", argument) and not is_path:
             raise UsageError(f"--train {argument}: expected a threshold over 0 and up to 1")
         files += [(file, threshold) for file in expanded([path])]
     return files
