@@ -185,7 +185,8 @@ def score(
     refuse_together(of_similarities, reports, ", which writes a report")
     closest = {"--top": top, "--threshold": threshold}
     refuse_together({"--matrix": matrix}, {**closest, "--keep-vectors": keep_vectors})
-    refuse_together({"--keep-vectors": keep_vectors}, closest)
+    refuse_together({"--keep-vectors": keep_vectors, "--replace": replace}, closest)
+    refuse_together({"--json": json}, {"--matrix": matrix}, "; rows are always JSON")
     check_threshold(threshold, metric)
     if any(reports.values()):
         limit_threads(of_libraries=1)  # the products of resamples are too small for several
@@ -397,11 +398,16 @@ def write_similarities(
     blocks = chain([first_block], blocks)
     vectors_per_row = first_block.vectors.shape[1]
     only_sentences = matrix or top is not None or threshold is not None
+    flag_of_pairs = None
+    if keep_vectors:
+        flag_of_pairs = "--keep-vectors"
+    elif replace and not matrix:
+        flag_of_pairs = "--replace without --matrix"
     refuse_kind(
         first_block.rows.row(0),
         vectors_per_row,
         only_sentences=only_sentences,
-        only_pairs=keep_vectors,
+        flag_of_pairs=flag_of_pairs,
     )
 
     # Pairs, all similarities of sentences, or the closest sentences.
@@ -426,14 +432,16 @@ def write_similarities(
         show(all_pairs, lines, file, as_table=as_table, texts=("a", "b"), flush=False)
 
 
-def refuse_kind(row: "Row", vectors: int, *, only_sentences: bool, only_pairs: bool) -> None:
+def refuse_kind(
+    row: "Row", vectors: int, *, only_sentences: bool, flag_of_pairs: str | None
+) -> None:
     """Refuse the first row if its kind does not fit the flags."""
     if vectors > 2:
         raise row.error("this row is a triplet; score reads pairs and sentences")
     if vectors == 2 and only_sentences:
         raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
-    if vectors == 1 and only_pairs:
-        raise row.error("--keep-vectors needs pairs, but this row is one sentence")
+    if vectors == 1 and flag_of_pairs is not None:
+        raise row.error(f"{flag_of_pairs} needs pairs, but this row is one sentence")
 
 
 def closest_of_sentences(

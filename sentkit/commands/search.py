@@ -154,11 +154,11 @@ def search(
         {"--shard": shard}, {"--flat": flat, "--replace": replace, "--rejects": rejects}
     )
     refuse_together({"--replace": replace}, {"--flat": flat, "TEXT": texts})
+    refuse_together({"--json": json}, {"--flat": flat, "--shard": shard}, "; rows are always JSON")
     if texts and corpus is not None and rejects is not None:
-        problem = (
+        raise UsageError(
             "--rejects cannot be used with TEXT and --corpus: a bad row of a corpus is an error"
         )
-        raise UsageError(problem)
     check_threshold(threshold, metric)
     if top is None and threshold is None:
         top = TOP
