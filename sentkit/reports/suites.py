@@ -245,10 +245,13 @@ def named_files(
 
 
 def every_file(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
-    """All files of rows; a packed copy is not a second test set."""
+    """All files of rows, by name; a packed copy is not a second test set."""
     files = sorted(path for path in folder.glob("*") if path.name.endswith(ENDS))
-    tests = [TestSet(suite, bare(file), str(file)) for file in files]
-    yield from {test.task: test for test in reversed(tests)}.values()
+    test_of_task: dict[str, TestSet] = {}
+    for file in files:
+        test = TestSet(suite, bare(file), str(file))
+        test_of_task.setdefault(test.task, test)
+    yield from test_of_task.values()
 
 
 def folders_with_queries(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
