@@ -177,7 +177,7 @@ def curve(
 
     logs = [log for path in input_paths(files) for log in reports.logs_of(path)]
     draw(
-        lambda inputs: reports.curve(inputs, panels or [], points),
+        lambda inputs: reports.curve(inputs, list(dict.fromkeys(panels or [])), points),
         RowSource(logs, field, rejects),
         (),
         PictureOutput(output_path, force, width),
