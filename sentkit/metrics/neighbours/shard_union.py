@@ -77,7 +77,8 @@ def record_of(row: Row) -> dict[str, Any]:
         # Those of the hits have fewer digits.
         similarities = [significant(similarity) for similarity in record["similarities"]]
         is_valid = (
-            [hit["similarity"] for hit in hits] == similarities
+            isinstance(hits, list)
+            and [hit["similarity"] for hit in hits] == similarities
             and {type(integer) for integer in integers} == {int}
             and record.keys() >= set(EQUAL_FIELDS)
         )
