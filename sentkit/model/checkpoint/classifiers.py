@@ -27,6 +27,7 @@ from sentkit.model.transformer.packed import pack_block
 from sentkit.model.transformer.transformers_model import (
     load_classifier,
     padding_id_of,
+    reads_padding,
     transformers_errors,
 )
 from sentkit.model.transformer.weights import check_tensors, read_tensors
@@ -91,7 +92,10 @@ class TransformersClassifier(TokenEncoder):
         self.precision = "bf16" if dtype == torch.bfloat16 else "fp32"
         if self.device.type == "cpu":
             torch.set_num_threads(threads_of_command() or torch.get_num_threads())
-        self.model = load_classifier(checkpoint.transformer_folder).to(self.device, dtype)
+        model = load_classifier(checkpoint.transformer_folder)
+        with transformers_errors(str(checkpoint.transformer_folder), "run"):
+            self.reads_padding = reads_padding(model.base_model)
+        self.model = model.to(self.device, dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
         self.spaces = []
         self.steps = []
@@ -101,7 +105,7 @@ class TransformersClassifier(TokenEncoder):
         for batch in batches:
             check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
             outputs: list[np.ndarray] = []
-            for chunk in padded_parts(batch, self.device):
+            for chunk in padded_parts(batch, self.device, of_one_length=self.reads_padding):
                 outputs += halve_to_fit_memory(
                     self.outputs, chunk, advice="use --max-length, or --device cpu"
                 )

@@ -61,7 +61,7 @@ def vocabulary_size(model: Any) -> int:
     return size
 
 
-def reads_padding(model: Any, max_tokens: int) -> bool:
+def reads_padding(model: Any, max_tokens: int = PADDED_LENGTH) -> bool:
     """Whether the states of a text change with the padding behind it, in spite of its mask.
 
     A convolution of ConvBERT and the transform of FNet read it, for example.
