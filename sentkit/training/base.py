@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
@@ -213,14 +213,14 @@ def open_base(
         why_not_packed = str(reason)
         model = load_transformers_model(checkpoint.transformer_folder)
         tensors = model.tensors()
+        check_finite(tensors, checkpoint.name)
         hash_of_weights = weights_hash(tensors, with_pooler=True)
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
         hashed_values = [hashed_values_of(model), dropouts]
     else:
         stored = read_weights(checkpoint.transformer_folder, checkpoint.name)
-        tensors = canonical(stored, architecture)
-        fit(tensors, architecture, source=checkpoint.name)
+        check_weights(stored, architecture, checkpoint.name)
         # with heads, which methods may train
         hash_of_weights = weights_hash(stored, with_pooler=True)
         hashed_values = [
@@ -229,7 +229,6 @@ def open_base(
             architecture.attention_dropout,
             architecture.pooler_activation,
         ]
-    check_finite(tensors, checkpoint.name)
     hashed = [hash_of_weights, training_tokenizer.hash, hashed_values]
     convolution = checkpoint.declaration.convolution
     if convolution is not None:
@@ -246,6 +245,13 @@ def open_base(
         prompt_of_side=reading.prompt_of_side,
         dropped_steps=", ".join(steps_after_readout(checkpoint)),
     )
+
+
+def check_weights(stored: Mapping[str, Tensor], architecture: Architecture, source: str) -> None:
+    """Raise a DataError if weights do not fit the architecture, or are not finite."""
+    tensors = canonical(stored, architecture)
+    fit(tensors, architecture, source=source)
+    check_finite(tensors, source)
 
 
 def check_finite(tensors: Mapping[str, Tensor], source: str) -> None:
@@ -306,8 +312,9 @@ def open_static(checkpoint: Checkpoint, max_length: int) -> Base:
     assert isinstance(vectors, WordTable), "a folder has a table"
     assert isinstance(in_training.tokenizer, WordPieces), "a folder has word pieces"
     assert isinstance(finished.tokenizer, WordPieces), "a folder has word pieces"
-    arrays = vectors.table.arrays
-    check_finite({name: torch.from_numpy(array) for name, array in arrays.items()}, checkpoint.name)
+    for name, array in vectors.table.arrays.items():
+        if not np.isfinite(array).all():
+            raise DataError(f'"{name}" contains NaN or infinity', source=checkpoint.name)
     if any(isinstance(step, Truncate) for step in finished.steps):
         problem = "training does not support a static model that declares truncate_dim"
         raise UsageError(f"{checkpoint.name}: {problem}")

@@ -58,7 +58,7 @@ class ESimCSE(SimCSE):
         largest_count = share(self.settings.repeat_rate, length)
         if self.settings.repeat_range == "code":
             largest_count = max(min(MOST_REPEATED, largest_count) - 1, 0)
-        elif self.settings.repeat_rate:
+        else:
             largest_count = max(2, largest_count)
         inner_tokens = max(length - 2, 0)
         room = max(min(length - 2, self.body.max_tokens - length), 0)

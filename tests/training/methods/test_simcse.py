@@ -189,7 +189,7 @@ PAPER = {"repeat_range": "paper"}
         (2, PAPER, {0}),
         (40, {}, set(range(10))),  # at most 9
         (62, {}, {0, 1, 2}),  # the encoder has 64 positions
-        (12, PAPER | {"repeat_rate": 0}, {0}),
+        (12, {"repeat_rate": 0}, {0}),
     ],
 )
 def test_the_number_of_repeated_tokens(method_of, length, settings, counts):

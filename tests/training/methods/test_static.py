@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.flags.help_texts import PAGES
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
@@ -238,6 +238,16 @@ def test_a_declared_truncation_is_refused(base_of, tmp_path):
     with pytest.raises(
         UsageError, match="does not support a static model that declares truncate_dim"
     ):
+        open_named(str(folder), 32)
+
+
+def test_a_table_with_nan_is_refused(base_of):
+    folder = Path(base_of("weights").checkpoint.name)
+    arrays = load_file(folder / "model.safetensors")
+    arrays["weights"][5] = np.nan
+    save_file(arrays, folder / "model.safetensors")
+
+    with pytest.raises(DataError, match='"weights" contains NaN or infinity'):
         open_named(str(folder), 32)
 
 
