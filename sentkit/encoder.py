@@ -257,8 +257,10 @@ class Encoder:
             self._check_argument(name, value)
         if isinstance(texts, str):
             return self._encode([texts], self.tokenizer)[0]
-        if isinstance(texts, bytes):
-            raise TypeError("texts is of type bytes, expected str or a sequence of str")
+        is_sequence = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
+        if not is_sequence or isinstance(texts, bytes | Mapping):
+            name = type(texts).__name__
+            raise TypeError(f"texts is of type {name}, expected str or a sequence of str")
         for index, text in enumerate(texts):
             if not isinstance(text, str):  # a missing value is None or NaN
                 raise TypeError(f"texts[{index}] is of type {type(text).__name__}, expected str")

@@ -214,11 +214,13 @@ def test_texts_of_unknown_tokens_are_counted_in_a_warning(encoder):
         encoder.encode(["សួស្តី", "កម្ពុជា", "a cat"])
 
 
-def test_bytes_are_no_text(encoder):
-    with pytest.raises(
-        TypeError, match="texts is of type bytes, expected str or a sequence of str"
-    ):
-        encoder.encode(b"a cat")
+@pytest.mark.parametrize(
+    "texts", [b"a cat", {"a": 1}, {"a", "b"}, (text for text in ["a"]), None, 1.5]
+)
+def test_only_a_text_or_a_sequence_is_accepted(encoder, texts):
+    problem = f"texts is of type {type(texts).__name__}, expected str or a sequence of str"
+    with pytest.raises(TypeError, match=problem):
+        encoder.encode(texts)
 
 
 METRICS = {  # of two vectors, by their definitions; distances are negated

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from shlex import quote
 
 import orjson
 
@@ -38,6 +39,7 @@ def convert(
     of each row.
     """
     vector_output.check(output)
+    refuse_other_fields(inputs)
     # The digest of a vector file is of all its bytes, which the first rows alone are not worth.
     verify = head is None
     reader = VectorReader(inputs, vectors_optional=True, verify=verify)
@@ -57,6 +59,20 @@ def convert(
             out.write(b"\n".join([*lines, b""]))
             count += len(block)
     return count
+
+
+def refuse_other_fields(inputs: Inputs) -> None:
+    """Refuse a --field that names other texts than those of the vectors of a file."""
+    for path in inputs.paths:
+        source = inputs.open_vector_file(path)
+        if source is None:
+            continue
+        for standard, encoded in source.fields.items():
+            name = inputs.fields.get(standard, encoded)
+            if name != encoded:
+                problem = f'its vectors are those of the field "{encoded}", not of "{name}"'
+                advice = f"leave out --field {quote(f'{standard}={name}')}"
+                raise DataError(problem, source=path, advice=advice)
 
 
 def write_vectors(

@@ -245,10 +245,12 @@ def folder_of(path: str, settings: dict[str, Any] | None) -> FolderRun | None:
 
 
 def find_folder(path: str) -> FolderRun | None:
-    """The vector folder at a path; None if this is something else."""
+    """The vector folder at a path; None if this is something else. A run.json that is not JSON is a
+    DataError.
+    """
     try:
         settings = read_run(path)
-    except (DataError, NoInputError):
+    except NoInputError:
         return None
     return folder_of(path, settings)
 
@@ -410,7 +412,9 @@ def check_fields(values: Any, kinds: Mapping[str, Any], source: str, title: str)
     if not isinstance(values, dict):
         raise DataError(f"{title} is {shown(values)}, expected an object", source=source)
     for name, kind in kinds.items():
-        value = values.get(name)
+        if name not in values:
+            raise DataError(f'{title}: "{name}" is missing', source=source)
+        value = values[name]
         if not fits(value, kind):
             raise DataError(
                 f'{title}: "{name}" is {shown(value)}, which is not valid', source=source

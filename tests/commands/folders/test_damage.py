@@ -146,6 +146,32 @@ def with_record(**changes):
     return change
 
 
+@pytest.mark.parametrize("name", ["name", "path", "grid", "rows", "size", "head", "tail", "format"])
+def test_every_reader_refuses_settings_without_a_value(sentkit, folder, name):
+    path = folder / "run.json"
+    settings = json.loads(path.read_text())
+    del settings["inputs"][0][name]
+    path.write_text(json.dumps(settings))
+
+    for command in (("check", "whole", "--deep"), ("cat", "whole"), RESUME):
+        result = sentkit(*command)
+        assert result.code == 65
+        assert f'whole/run.json: input 0: "{name}" is missing' in result.err
+
+
+@pytest.mark.parametrize(
+    "command", [("cat", "whole"), ("score", "whole"), ("inspect", "whole"), ("check", "whole")]
+)
+def test_every_reader_says_that_settings_are_not_json(sentkit, folder, command):
+    path = folder / "run.json"
+    path.write_text(path.read_text()[:300])
+    result = sentkit(*command)
+
+    assert result.code == 65
+    assert "whole/run.json" in result.err
+    assert "not JSON" in result.err
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
