@@ -110,8 +110,9 @@ def check_folder(
         for problem in damaged:
             Path(problem.path).unlink(missing_ok=True)
     is_incomplete = bool(damaged) or not status.is_complete
-    for block_name in problem_of_block:
-        status.missing_blocks.append(status.complete_blocks.pop(block_name))
+    for block_name, problem in problem_of_block.items():
+        if problem.kind == "damaged block":
+            status.missing_blocks.append(status.complete_blocks.pop(block_name))
 
     counts = counts_of(folder, status, shards)
     record: dict[str, Any] = {"folder": shown_path(path), **counts}

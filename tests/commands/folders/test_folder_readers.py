@@ -138,10 +138,21 @@ def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
     assert sentkit("check", "a", "--deep").code == 0
     offset = len(body) // 2 // 19 * 19
     Path("in.jsonl").write_bytes(body[:offset] + b'{"text":"the dog"}\n' + body[offset + 19 :])
-    result = sentkit("check", "a", "--deep")
+    result = sentkit("check", "a", "--deep", "--shards", 4)
 
     problem = "a/00000-000000102400.safetensors: made from other rows than its input has now"
     assert (result.code, result.rows[0]["problems"]) == (1, [problem])
+    # --resume refuses the block, so its shard cannot write it again.
+    counts = {"blocks": 4, "missing": 0, "rows": 20_000}
+    assert {name: result.rows[0][name] for name in counts} == counts
+    assert "missing_shards" not in result.rows[0]
+
+    # Damaged blocks are missing.
+    damaged = Path("a/00000-000000204800.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    removed = sentkit("check", "a", "--deep", "--shards", 4, "--remove").rows[0]
+    assert (removed["blocks"], removed["missing"], removed["missing_shards"]) == (3, 1, "2")
+    assert (removed["removed"], len(removed["problems"])) == (1, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
