@@ -50,9 +50,10 @@ class Status:
 
 def as_now(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of an older run.json as this version writes them: there, -v added `MARKS` to
-    rows.
+    rows, and --rejects was a setting, "on_error".
     """
     new = {**settings, "version": VERSION}
+    new.pop("on_error", None)
     if new.pop("verbose", False):
         if new["on_truncate"] == "warn":
             new["on_truncate"] = "mark"
@@ -291,15 +292,6 @@ def create_folder(
     return folder, False
 
 
-def with_setting(folder: FolderRun, name: str, value: object) -> FolderRun:
-    """Write a setting to run.json on which the blocks that exist do not depend."""
-    settings = read_run(folder.path)
-    if settings is not None:  # a folder that was removed is refused below
-        with published_together(), open_output(folder.source, force=True) as out:
-            out.write(orjson.dumps({**settings, name: value}, option=OPTIONS))
-    return open_folder(folder.path)
-
-
 def compare(folder: FolderRun, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
     names = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}
@@ -310,8 +302,6 @@ def compare(folder: FolderRun, settings: Settings) -> None:
     for name in {**settings, **new, **old}:
         if old.get(name) != new.get(name):
             problem = f'"{name}" is {shown(old.get(name))}, this command has {shown(new.get(name))}'
-            if name == "on_error":
-                problem = "the first command had --rejects, which this command lacks"
             raise DataError(problem, source=folder.source, advice=AGAIN)
     change = input_change(folder, settings["inputs"])
     if change is not None:

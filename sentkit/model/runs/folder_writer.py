@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.lines import MAX_LINE
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.file_writer import copy_block, create_vector_file
-from sentkit.formats.vectors.folders import WIDEST_RECORD, FolderRun, create_folder, with_setting
+from sentkit.formats.vectors.folders import WIDEST_RECORD, FolderRun, create_folder
 from sentkit.formats.vectors.grid import BLOCK_BYTES, Block, describe_input
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.formats.vectors.writers import SeparateWriter
@@ -53,7 +53,6 @@ def settings_of(encoding: Encoding, inputs: Inputs, block_bytes: int | None) -> 
         "fields": dict(encoding.parser.fields),
         "on_truncate": encoding.on_truncate,
         **encoding.window_settings,
-        "on_error": None if inputs.rejects.skip else "fail",
         "max_line": MAX_LINE,
         "quoting": inputs.quoting or "by format",
         "replace": encoding.vector_output.replace,
@@ -87,7 +86,6 @@ class BlockWriter:
             "block_bytes": BLOCK_BYTES,
             "batch_tokens": encoding.encoder.tokens_per_batch,
             "store": "float32",
-            "on_error": "skip",
         }
 
         # The folder, whose recorded settings this process then uses.
@@ -97,9 +95,6 @@ class BlockWriter:
         is_alone = in_shard is None  # with --shard, other processes write to the folder, too
         if is_alone and not (created_run_json or resume):
             raise CannotCreateError(f"{path}/: already exists", advice="--resume continues it")
-        if inputs.rejects.skip and self.folder.settings["on_error"] == "fail":
-            # Its blocks have no bad rows. Those that follow can have some.
-            self.folder = with_setting(self.folder, "on_error", "skip")
         self.can_undo = created_run_json and is_alone
         self.in_shard = in_shard or (lambda index: True)
         self.encoding = replace(
@@ -273,6 +268,11 @@ class BlockWriter:
         path = self.folder.block_path(block.name)
         described = self.folder.inputs[block.input_number]
         self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
+        record = self.folder.record(block.name)
+        if record["skipped"] and not self.inputs.rejects.skip:
+            problem = f"an earlier command with --rejects skipped its bad rows: {record['skipped']}"
+            path = self.folder.block_path(block.name)
+            raise DataError(problem, source=path, advice="add --rejects FILE")
         if block.rows is None and commit_in(described["path"]) is not None:
             return  # the input cannot change, and would be read through the network
         is_table_in_pipe = described["path"] is None and described["format"]
@@ -281,7 +281,6 @@ class BlockWriter:
             raise DataError(
                 problem, source=path, advice="encode it into another folder, with --reuse"
             )
-        record = self.folder.record(block.name)
         change: str | None = None
         if record["source"] != block.digest():
             unit = described["grid"]

@@ -37,6 +37,58 @@ def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpu
     assert Path("late/run.json").exists()
 
 
+def rows_of_blocks(*rows):
+    """The content of an input with one row for each block of 200 bytes."""
+    return b"".join(row.ljust(199) + b"\n" for row in rows)
+
+
+def test_a_process_with_rejects_does_not_change_the_settings_of_others(encode, corpus):
+    """A block without bad rows has the same bytes with and without --rejects."""
+    assert encode(corpus, "-o", "one/").code == 0
+    assert encode(corpus, "-o", "two/", "--shard", "1/2").code == 0
+    settings = Path("two/run.json").read_bytes()
+    assert encode(corpus, "-o", "two/", "--shard", "2/2", "--rejects", "/dev/null").code == 0
+    sorted(Path("two").glob("0*"))[1].unlink()  # a block of the first shard
+    resumed = encode(corpus, "-o", "two/", "--shard", "1/2", "--resume")
+
+    assert (resumed.code, resumed.err) == (0, "")
+    assert Path("two/run.json").read_bytes() == settings
+    assert contents(Path("one")) == contents(Path("two"))
+
+
+@pytest.mark.parametrize("first_has_rejects", [True, False])
+def test_a_block_with_skipped_rows_is_refused_without_rejects(encode, sentkit, first_has_rejects):
+    """Other blocks of the folder do not need --rejects."""
+    good = b'{"text":"the cat"}'
+    Path("in.jsonl").write_bytes(rows_of_blocks(good, b'{"text":7}', good, good))
+    shards = {"1/2": ("--rejects", "/dev/null"), "2/2": ()}
+    for shard in sorted(shards, reverse=not first_has_rejects):
+        assert encode("in.jsonl", "-o", "a/", "--shard", shard, *shards[shard]).code == 0
+    resume = ("in.jsonl", "-o", "a/", "--resume")
+    other_shard = encode(*resume, "--shard", "2/2")
+    refused = encode(*resume)
+    resumed = encode(*resume, "--rejects", "/dev/null")
+
+    assert (other_shard.code, other_shard.err) == (0, "")
+    block = "a/00000-000000000200.safetensors"
+    problem = f"sentkit encode: {block}: an earlier command with --rejects skipped its bad rows: 1"
+    assert (refused.code, refused.told) == (65, [problem, "  add --rejects FILE"])
+    assert (resumed.code, len(sentkit("cat", "a").rows)) == (0, 3)
+
+
+def test_rejects_in_the_settings_of_an_older_folder_are_ignored(encode, corpus, folder):
+    run = folder / "run.json"
+    settings = json.loads(run.read_bytes())
+    encode(corpus, "-o", "fresh/")
+    for value in ("skip", "fail"):
+        run.write_text(json.dumps({**settings, "on_error": value}))
+        for flags in ([], ["--rejects", "/dev/null"]):
+            assert encode(corpus, "-o", "whole/", "--resume", *flags).code == 0
+        assert json.loads(run.read_bytes())["on_error"] == value
+        assert encode(corpus, "-o", f"{value}/", "--reuse", "whole").code == 0
+        assert contents(Path(value)) == contents(Path("fresh"))
+
+
 UNKNOWN = "no Slurm array, srun, mpirun or torchrun"
 GAPS = "the indices of the Slurm array have gaps"
 TASK = {"TASK_COUNT": "4", "TASK_MIN": "3", "TASK_MAX": "9", "TASK_STEP": "2"}
