@@ -164,7 +164,13 @@ def report(
         {"--format mteb": form == "mteb"},
     )
     from sentkit.reports import tables
-    from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
+    from sentkit.reports.evaluate import (
+        Evaluator,
+        find_baseline,
+        find_models,
+        rows_of,
+        skipped_rows,
+    )
     from sentkit.reports.measure import (
         measure,
         read_training_files,
@@ -210,8 +216,7 @@ def report(
 
     # The values of all rows.
     models = find_models(rows, device=device, precision=precision)
-    console.warn(*(f"not used: {path}" for path in unused_paths))
-    console.warn(*tables.unaveraged(tests))
+    console.warn(*(f"not used: {path}" for path in unused_paths), *tables.unaveraged(tests))
     seen_texts = read_training_files(training, tests)
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
@@ -222,6 +227,7 @@ def report(
         report=lambda rows, tokens: progress.add(tasks=0, rows=rows),
     )
     evaluations, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
+    console.warn(*skipped_rows(evaluations, tests))
     if not evaluations:
         raise AnswerIsNo("all evaluations failed")
 

@@ -21,7 +21,6 @@ from sentkit.model.reading import (
     all_steps,
     prompts_of,
     space_after_steps,
-    width_after_steps,
 )
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
@@ -115,12 +114,18 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
         dropped_steps=() if is_declared_readout else steps_without_readout(declared, options),
         options=options,
         readout_is_declared=options.readout is not None or declared.readout is not None,
-        conflicts=tuple(
-            conflict
-            for name, conflict in declared.conflicts.items()
-            if getattr(options, name, None) is None
-        ),
+        conflicts=conflicts_without(options, declared.conflicts),
     )
+
+
+def conflicts_without(options: ReadingOptions, conflicts: Mapping[str, str]) -> tuple[str, ...]:
+    """The messages about values that no option replaces."""
+    is_replaced = {
+        "prompt": options.prompt is not None or options.prompt_name is not None,
+        "dim": options.dim is not None,
+        "max_length": options.max_length is not None,
+    }
+    return tuple(text for name, text in conflicts.items() if not is_replaced.get(name))
 
 
 def check_readouts(
@@ -248,24 +253,27 @@ def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
     """Return the length limit in tokens, including special tokens; `chosen` is the value of the
     flag.
     """
-    maximum = most_tokens(checkpoint.config, checkpoint.config_file)
-    limit = maximum if has_position_table(checkpoint) else None
+    limit = position_limit(checkpoint)
     if chosen is not None:
         if limit is not None and chosen > limit:
             raise UsageError(f"--max-length {chosen}: the maximum of this encoder is {limit}")
         return chosen
+    maximum = most_tokens(checkpoint.config, checkpoint.config_file)
     declared = checkpoint.declaration.max_length or maximum or LONGEST
     if limit:
         return min(declared, limit)
     return declared
 
 
-def has_position_table(checkpoint: Checkpoint) -> bool:
-    """Whether a text cannot be longer than the encoder's positions: rotary ones have no end."""
+def position_limit(checkpoint: Checkpoint) -> int | None:
+    """Return the number of tokens that no text can exceed; None if it is unknown, and for rotary
+    positions of a packed encoder, which have no end.
+    """
     try:
-        return not read_architecture(checkpoint.config, checkpoint.config_file).rotary_bases
+        architecture = read_architecture(checkpoint.config, checkpoint.config_file)
     except UnsupportedArchitecture:
-        return True
+        return most_tokens(checkpoint.config, checkpoint.config_file)
+    return None if architecture.rotary_bases else architecture.max_tokens
 
 
 def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
@@ -322,14 +330,7 @@ def steps_of_checkpoint(
 ) -> list[Step]:
     """Return the steps of a checkpoint and of the flags."""
     declared = declared_steps(checkpoint, reading, read_layer)
-    if reading.declared_dim is not None:
-        # As in sentence-transformers, a declared length of at least the width keeps all numbers.
-        with declared_in(file_of_declaration(checkpoint)):
-            width = width_after_steps(declared[:-1], width_of_readout)
-        if reading.declared_dim >= width:
-            declared.pop()
-    check_width(checkpoint, declared, width_of_readout)
-    return all_steps(declared, reading.options)
+    return all_steps(fitting_steps(checkpoint, declared, width_of_readout), reading.options)
 
 
 def declared_steps(
@@ -347,10 +348,22 @@ def declared_steps(
     return steps
 
 
-def check_width(checkpoint: Checkpoint, steps: Sequence[Step], width_of_readout: int) -> None:
-    """Raise a DataError if the declared steps do not fit the vectors of the readout."""
+def fitting_steps(
+    checkpoint: Checkpoint, steps: Sequence[Step], width_of_readout: int
+) -> list[Step]:
+    """Return the declared steps for vectors of this width, or raise a DataError if they do not fit.
+
+    As in sentence-transformers, a truncation to the width or more keeps all numbers.
+    """
+    fitting: list[Step] = []
+    width = width_of_readout
     with declared_in(file_of_declaration(checkpoint)):
-        width_after_steps(steps, width_of_readout)
+        for step in steps:
+            if isinstance(step, Truncate) and step.dim >= width:
+                continue
+            width = step.output_width(width)
+            fitting.append(step)
+    return fitting
 
 
 def file_of_declaration(checkpoint: Checkpoint) -> str:

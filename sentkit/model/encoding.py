@@ -246,7 +246,10 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
 
     # The means of windows. A text without windows has the vector of its only one.
     ends = np.cumsum(np.bincount(text_of_window))
-    windows_of_text = np.split(order, ends[:-1])
+    windows_of_text = {
+        text: order[ends[text] - len(weights) : ends[text]]
+        for text, weights in weights_of_text.items()
+    }
     means = [
         means_of_windows(vectors, windows_of_text, weights_of_text) for vectors in before_steps
     ]
@@ -258,7 +261,7 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
 
 
 def means_of_windows(
-    vectors: Float32, windows_of_text: Sequence[Ints], weights_of_text: Mapping[int, Float64]
+    vectors: Float32, windows_of_text: Mapping[int, Ints], weights_of_text: Mapping[int, Float64]
 ) -> Float32:
     """Return the mean of the windows of each text with weights: (w, d) -> (t, d), in float64.
 
@@ -308,8 +311,11 @@ def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
     return planned
 
 
-def batches_of_indices(lengths: Ints, budget: int) -> list[Ints]:
-    """Return batches of indices, longest first, of at most `budget` tokens or of one text."""
+def batches_of_indices(lengths: Ints, budget: int, *, of_one_length: bool = False) -> list[Ints]:
+    """Return batches of indices, longest first, of at most `budget` tokens or of one text.
+
+    `of_one_length`: the texts of a batch have one length, for an encoder that reads padding.
+    """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     planned = []
@@ -317,6 +323,9 @@ def batches_of_indices(lengths: Ints, budget: int) -> list[Ints]:
     tokens_before = 0
     while start < len(order):
         stop = max(start + 1, int(np.searchsorted(ends, tokens_before + budget, side="right")))
+        if of_one_length:
+            is_longest = lengths[order[start:stop]] == lengths[order[start]]
+            stop = start + int(np.count_nonzero(is_longest))
         planned.append(order[start:stop])
         start = stop
         tokens_before = int(ends[stop - 1])

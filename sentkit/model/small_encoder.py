@@ -159,12 +159,12 @@ class SmallBert:
         architecture = self.architecture
         if not architecture.family_traits.skips_padding:
             return positions + architecture.position_offset
-        # The number of other tokens up to each token of its sentence; 0 for padding.
-        is_counted = ids != architecture.padding_id
-        counts = np.cumsum(is_counted)
-        first_tokens = np.arange(len(ids)) - positions
-        counts_before = (counts - is_counted)[first_tokens]
-        return (counts - counts_before) * is_counted + architecture.position_offset - 1
+        # A padding token within a sentence has the row before the first one, and is not counted.
+        is_padding = ids == architecture.padding_id
+        count_before = np.cumsum(is_padding) - is_padding
+        starts = np.arange(len(ids)) - positions
+        rows = positions + architecture.position_offset - (count_before - count_before[starts])
+        return np.where(is_padding, architecture.position_offset - 1, rows)
 
     def states(self, batch: TokenBlock) -> Iterator[Float32]:
         """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""

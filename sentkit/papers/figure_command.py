@@ -1,5 +1,5 @@
 """The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o
-PICTURE]`.
+PICTURE] [-f]`.
 
 Each function of figures.py from paths, and keyword arguments, to a picture is a figure. Without -o,
 the output is JSON.

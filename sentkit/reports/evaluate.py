@@ -447,6 +447,8 @@ def record_of(result: Result) -> dict[str, Any]:
         record["gold"] = result.gold.tolist()
     if result.values is not None:
         record["values"] = result.values.tolist()
+    if result.skipped:
+        record["skipped"] = result.skipped
     return record
 
 
@@ -458,6 +460,7 @@ def read_result(path: Path, correlation: Callable[..., float] | None = None) -> 
     """
     record = read_object(path)
     n = record.get("n")
+    skipped = record.get("skipped", 0)
     if "n" not in record and isinstance(record.get("gold"), list):  # older versions had none
         n = len(record["gold"])
     if "queries" in record:  # the name in older versions
@@ -469,6 +472,7 @@ def read_result(path: Path, correlation: Callable[..., float] | None = None) -> 
             and all(isinstance(record.get(name, ...), types) for name, types in REQUIRED.items())
             and all(isinstance(value, float | int) for value in record["deviations"].values())
             and isinstance(n, int | None)
+            and type(skipped) is int
             and all(array.ndim == 1 and np.isfinite(array).all() for array in arrays.values())
             and len(arrays.get("gold", ())) == len(arrays.get("similarities", ()))
             and ("values" not in arrays or has_mean(arrays["values"], record["value"]))
@@ -482,7 +486,27 @@ def read_result(path: Path, correlation: Callable[..., float] | None = None) -> 
         raise DataError(
             "not a result of sentkit report", source=str(path), advice="remove the file"
         )
-    return Result(record["value"], record["deviations"], n, record["encoder"], **arrays)
+    return Result(
+        record["value"],
+        record["deviations"],
+        n,
+        record["encoder"],
+        similarities=arrays.get("similarities"),
+        gold=arrays.get("gold"),
+        values=arrays.get("values"),
+        skipped=skipped,
+    )
+
+
+def skipped_rows(results: Results, tests: Sequence[TestSet]) -> Iterator[str]:
+    """A message for each test set that has pairs without a score."""
+    skipped_of_test: dict[tuple[str, str], int] = {}
+    for (_, suite, name), results_of_row in results.items():
+        skipped_of_test[suite, name] = max(result.skipped for result in results_of_row)
+    for test in tests:
+        skipped = skipped_of_test.get((test.suite, test.name))
+        if skipped:
+            yield f"{test.path}: {skipped} rows without a score skipped"
 
 
 def has_mean(values: Float64, mean: float | None) -> bool:

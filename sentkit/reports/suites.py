@@ -79,6 +79,7 @@ class Result:
     gold: Float64 | None = None
     # of each query of a retrieval, or of each tested or clustered row; their mean is `value`
     values: Float64 | None = None
+    skipped: int = 0  # pairs without a score
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,14 @@ CORRELATIONS = {"spearman": spearman, "pearson": pearson}  # by `Suite.value`
 def correlation_of(name: str, files: Files, test: TestSet, settings: Settings) -> Result:
     options = ScoreOptions(test.fields.get(GOLD, GOLD))
     pairs = read_gold_pairs(inputs_of(files["rows"]), files["rows"], options)
-    if pairs.skipped:
-        settings.warn(f"{test.path}: {pairs.skipped} rows without a score skipped")
     value = defined(100.0 * CORRELATIONS[name](pairs.similarities, pairs.gold))
-    return Result(value, n=len(pairs), similarities=pairs.similarities, gold=pairs.gold)
+    return Result(
+        value,
+        n=len(pairs),
+        similarities=pairs.similarities,
+        gold=pairs.gold,
+        skipped=pairs.skipped,
+    )
 
 
 def clusters(files: Files, test: TestSet, settings: Settings) -> Result:

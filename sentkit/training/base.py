@@ -16,7 +16,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.model.checkpoint_reading import declared_steps, most_tokens, plan_reading
+from sentkit.model.checkpoint_reading import declared_steps, plan_reading, position_limit
 from sentkit.model.mteb import NAMES_OF_SIDE
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.static.models import WordTable, read_static_folder
@@ -187,7 +187,7 @@ def open_base(
     prompt_name: str | None = None,
 ) -> Base:
     """Read a transformer. `max_length` is that of texts in training."""
-    longest = most_tokens(checkpoint.config, checkpoint.config_file)
+    longest = position_limit(checkpoint)
     if longest is not None and max_length > longest:
         problem = f"max_length={max_length}: the maximum of this encoder is {longest}"
         raise UsageError(problem, advice=f"use --set max_length={longest}")

@@ -101,10 +101,19 @@ def test_a_checkpoint_whose_files_disagree_about_the_texts_is_reported(sentkit, 
     path.write_text(path.read_text().replace("512", "8"))
     first = sentkit("encode", "-m", model, stdin=b"a cat")
     second = sentkit("encode", "-m", model, "--max-length", "512", stdin=b"a cat")
+    settings = json.loads((model / "sentkit.json").read_text())
+    named = {"prompts": {"q": "query: ", "d": "d: "}, "default_prompt_name": "q"}
+    (model / "sentkit.json").write_text(json.dumps(settings | {"prompts": named["prompts"]}))
+    (model / "config_sentence_transformers.json").write_text(json.dumps(named))
+    third = sentkit(
+        "encode", "-m", model, "--max-length", "512", "--prompt-name", "d", stdin=b"a cat"
+    )
 
-    expected = '"max_length" is 512 in sentkit.json, and 8 in sentence_bert_config.json'
-    assert first.told == [f"sentkit encode: warning: {model}: {expected}; the first is used"]
+    expected = '"max_length" is 512 by sentkit.json, which is used, and 8 by the files of '
+    expected += "sentence-transformers"
+    assert first.told == [f"sentkit encode: warning: {model}: {expected}"]
     assert (second.told, second.out) == ([], first.out)
+    assert third.told == []
 
 
 def test_bf16_stays_near_fp32(sentkit, sts):

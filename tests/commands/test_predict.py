@@ -55,16 +55,30 @@ def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, column
     assert shares_of(result) == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def test_a_classifier_that_reads_padding_gets_none(sentkit, tmp_path):
-    """The convolutions of ConvBERT read it, so a batch has texts of one length."""
-    config = {"embedding_size": 16, "initializer_range": 0.5}
-    folder = make_classifier("convbert", 3, tmp_path / "model", **config)
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("convbert", {"embedding_size": 16}),
+        ("convbert", {"embedding_size": 16, "max_position_embeddings": 8}),
+        ("big_bird", {"block_size": 2, "num_random_blocks": 1}),
+    ],
+)
+def test_a_classifier_that_reads_padding_gets_none(sentkit, tmp_path, kind, config):
+    """The convolutions of ConvBERT read it, so a batch has texts of one length. BigBird reads long
+    texts with another attention, also after short ones.
+    """
+    config = {**config, "initializer_range": 0.5}
+    folder = make_classifier(kind, 3, tmp_path / "model", **config)
     flags = ("--all", "--precision", "fp32", "-q")
     rows = [{"text": text} for text in [*TEXTS, "the cat sleeps by the river " * 4]]
     together = shares_of(sentkit("predict", "-m", folder, *flags, stdin=in_jsonl(*rows)))
     for row, shares in zip(rows, together, strict=True):
         alone = sentkit("predict", "-m", folder, *flags, stdin=in_jsonl(row))
         assert shares_of(alone)[0] == pytest.approx(shares, abs=1e-5)
+    if "max_position_embeddings" not in config:
+        [logits] = logits_of(folder, rows[-1:])
+        powers = np.exp(logits - logits.max())
+        assert together[-1] == pytest.approx(powers / powers.sum(), abs=1e-5)
 
 
 @pytest.mark.parametrize(

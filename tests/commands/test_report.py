@@ -695,7 +695,7 @@ MODULES = [
     ("name", "declared", "changes"),
     [
         ("sentence_bert_config.json", {"max_seq_length": 64}, {"do_lower_case": True}),
-        ("tokenizer_config.json", {"model_max_length": 4}, {"truncation_side": "left"}),
+        ("tokenizer_config.json", {"model_max_length": 6}, {"truncation_side": "left"}),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True}, {"include_prompt": False}),
     ],
 )

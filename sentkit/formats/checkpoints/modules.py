@@ -534,24 +534,18 @@ def read_sentkit_json(
     return replace(declared_here, conflicts=conflicts_of(declared_here, declared))
 
 
-# Values that both declare in the same form -> the file of the modules. The readout and the steps
-# can have several forms: a pooler of sentkit.json is a Dense layer of sentence-transformers.
-DECLARED_TWICE = {
-    "prompt": PROMPTS,
-    "dim": PROMPTS,
-    "max_length": "sentence_bert_config.json",
-    "lowercase": "sentence_bert_config.json",
-    "prompt_is_read": "1_Pooling/config.json",
-}
+# Values that both declare in the same form. The readout and the steps can have several: a pooler
+# of sentkit.json is a Dense layer of sentence-transformers.
+DECLARED_TWICE = ("prompt", "dim", "max_length", "lowercase", "prompt_is_read")
 
 
 def conflicts_of(declared: StoredDeclaration, of_modules: StoredDeclaration) -> dict[str, str]:
-    """The values that somebody changed in one of the two files, with a message for each.
+    """The values that somebody changed in one of the two, with a message for each.
 
     sentence-transformers reads those of the modules, so its vectors differ from those of sentkit.
     """
     conflicts = dict[str, str]()
-    for name, file_name in DECLARED_TWICE.items():
+    for name in DECLARED_TWICE:
         used = getattr(declared, name)
         other = getattr(of_modules, name)
         if used == other or (name == "max_length" and other is None):
@@ -559,7 +553,8 @@ def conflicts_of(declared: StoredDeclaration, of_modules: StoredDeclaration) -> 
         here = f"{json.dumps(used, ensure_ascii=False):.60}"
         there = f"{json.dumps(other, ensure_ascii=False):.60}"
         conflicts[name] = (
-            f'"{name}" is {here} in sentkit.json, and {there} in {file_name}; the first is used'
+            f'"{name}" is {here} by sentkit.json, which is used, and {there} by the files of '
+            f"sentence-transformers"
         )
     return conflicts
 

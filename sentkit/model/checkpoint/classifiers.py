@@ -28,6 +28,7 @@ from sentkit.model.transformer.transformers_model import (
     load_classifier,
     padding_id_of,
     reads_padding,
+    restore_attention,
     transformers_errors,
 )
 from sentkit.model.transformer.weights import check_tensors, read_tensors
@@ -94,7 +95,7 @@ class TransformersClassifier(TokenEncoder):
             torch.set_num_threads(threads_of_command() or torch.get_num_threads())
         model = load_classifier(checkpoint.transformer_folder)
         with transformers_errors(str(checkpoint.transformer_folder), "run"):
-            self.reads_padding = reads_padding(model.base_model)
+            self.reads_padding = reads_padding(model.base_model, reading.tokenizer.max_length)
         self.model = model.to(self.device, dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
         self.spaces = []
@@ -124,6 +125,7 @@ class TransformersClassifier(TokenEncoder):
         ):
             arguments["token_type_ids"] = packed.pad(packed.segment_ids)
         source = str(self.checkpoint.transformer_folder)
+        restore_attention(self.model.base_model)
         with torch.inference_mode(), transformers_errors(source, "run"):
             logits: Tensor = self.model(**arguments).logits
         return logits.float().cpu().numpy()

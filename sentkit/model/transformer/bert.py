@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,7 +34,13 @@ from sentkit.model.transformer.kernels.gpu_kernels import (
 )
 from sentkit.model.transformer.kernels.graphs import Graphs, Run
 from sentkit.model.transformer.layers import ACTIVATIONS, Dropout, gated, make_norm
-from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
+from sentkit.model.transformer.packed import (
+    Packed,
+    ends_of,
+    first_tokens,
+    spare_tokens,
+    with_rows,
+)
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
 
@@ -392,15 +399,15 @@ class Bert(nn.Module):
 
     def position_rows(self, packed: Packed) -> Tensor:
         """The row (n,) of each token in the table of positions."""
-        architecture = self.architecture
-        if not architecture.family_traits.skips_padding:
-            return packed.positions + architecture.position_offset
-        # The number of other tokens up to each token of its sentence; 0 for padding.
-        is_counted = (packed.ids != architecture.padding_id).long()
-        counts = is_counted.cumsum(0)
-        first_tokens = torch.arange(len(counts), device=counts.device) - packed.positions
-        counts_before = (counts - is_counted)[first_tokens]
-        return (counts - counts_before) * is_counted + architecture.position_offset - 1
+        offset = self.architecture.position_offset
+        rows = packed.positions + offset
+        if not self.architecture.family_traits.skips_padding:
+            return rows
+        # A padding token within a sentence has the row before the first one, and is not counted.
+        is_padding = packed.ids == self.architecture.padding_id
+        count_before = is_padding.long().cumsum(0) - is_padding.long()
+        starts = packed.to_device(np.repeat(first_tokens(packed.lengths), packed.lengths))
+        return torch.where(is_padding, offset - 1, rows - (count_before - count_before[starts]))
 
     def related(self, packed: Packed) -> Packed:
         """Return the batch with what all blocks use: the positions, and which tokens attend to

@@ -25,9 +25,7 @@ from sentkit.model.transformer.weights import aligned, listed, read_weights, ref
 
 # numbers that a model can have beside those of its checkpoint: a pooler, positions
 UNSTORED = 1 << 20
-# Parameters of a model that is not tried with padding: those are decoders, which read only the
-# tokens before each token.
-LARGE = 1 << 30
+LARGE = 1 << 30  # parameters of a model that is not tried with padding, which would take seconds
 PADDED_LENGTH = 12  # tokens of the trial
 PADDING_CHANGE = 1e-3  # of a state, relative to the largest one; rounding is far below
 
@@ -61,7 +59,15 @@ def vocabulary_size(model: Any) -> int:
     return size
 
 
-def reads_padding(model: Any, max_tokens: int = PADDED_LENGTH) -> bool:
+def restore_attention(model: Any) -> None:
+    """Undo what BigBird does at a batch of short texts: it would read all later ones with another
+    attention.
+    """
+    if hasattr(model, "set_attention_type"):
+        model.set_attention_type(model.config.attention_type)
+
+
+def reads_padding(model: Any, max_tokens: int) -> bool:
     """Whether the states of a text change with the padding behind it, in spite of its mask.
 
     A convolution of ConvBERT and the transform of FNet read it, for example.
@@ -133,8 +139,7 @@ class TransformersModel(nn.Module):
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
         mask = packed.pad(torch.ones_like(packed.ids))
         with transformers_errors(self.source, "run"):
-            if hasattr(self.model, "set_attention_type"):  # BigBird changes it at a short batch
-                self.model.set_attention_type(self.model.config.attention_type)
+            restore_attention(self.model)
             output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the
         # output.

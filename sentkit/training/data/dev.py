@@ -25,11 +25,12 @@ from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.seen_pairs import BOTH_TEXTS, SAME_PAIR, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
-from sentkit.model.checkpoint_reading import check_width
+from sentkit.model.checkpoint_reading import fitting_steps
 from sentkit.model.encoding import BUDGETS, batches_of_indices
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.data.examples import (
@@ -72,8 +73,10 @@ def computed(
     """
     values: list[NDArray[np.float32]] = []
     order: list[int] = []  # the batches have texts of similar length
+    budget = BUDGETS[method.device.type]
+    reads_padding = isinstance(method.body, TransformersModel) and method.body.reads_padding
     with evaluating(method):
-        for indices in batches_of_indices(np.array(lengths), BUDGETS[method.device.type]):
+        for indices in batches_of_indices(np.array(lengths), budget, of_one_length=reads_padding):
             poll()
             values.append(compute(indices).float().cpu().numpy())
             order += indices.tolist()
@@ -184,8 +187,7 @@ class Dev(EvaluationRows):
         """
         assert base.declared is not None, "the caller checks it"
         vectors = self.vectors(method, base.declared.name, poll, self.tokens_in_declared_template)
-        check_width(base.checkpoint, self.steps_of_base, vectors.shape[1])
-        for step in self.steps_of_base:
+        for step in fitting_steps(base.checkpoint, self.steps_of_base, vectors.shape[1]):
             vectors = apply_step(step, vectors)
         values = self.similarities(vectors)
         return self.measures(values)[self.metric]

@@ -13,7 +13,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
-from sentkit.model.checkpoint_reading import most_tokens
+from sentkit.model.checkpoint_reading import position_limit
 from sentkit.model.text.tokens import TextTokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
@@ -206,7 +206,7 @@ def open_guide(name: str, max_length: int) -> Base:
     encoder.
     """
     checkpoint = read_checkpoint(name)
-    positions = most_tokens(checkpoint.config, checkpoint.config_file) or max_length
+    positions = position_limit(checkpoint) or max_length
     return open_base(checkpoint, min(max_length, positions))
 
 

@@ -220,12 +220,7 @@ def test_the_steps_of_a_better_base_are_named(sentkit, with_dense, texts, dev, m
             "2_Dense/config.json",
             '{"activation_function": "torch.nn.modules.activation.Mish"}',
             "2_Dense: a dense layer with activation Mish is not supported",
-        ),
-        (
-            "config_sentence_transformers.json",
-            '{"truncate_dim": 6}',
-            "modules.json: --dim 6: the vectors have only 5 numbers",
-        ),
+        )
     ],
 )
 def test_steps_that_encode_cannot_apply_are_refused_with_dev(

@@ -308,8 +308,8 @@ def test_values_that_sentkit_json_and_the_modules_declare_differently_are_confli
 
     assert list(conflicts) == ["prompt", "lowercase"]
     assert conflicts["prompt"] == (
-        '"prompt" is "" in sentkit.json, and "query: " in config_sentence_transformers.json; '
-        "the first is used"
+        '"prompt" is "" by sentkit.json, which is used, and "query: " by the files of '
+        "sentence-transformers"
     )
 
 
