@@ -84,6 +84,7 @@ def check_folder(
         counts_of,
         problems_of_blocks,
         problems_of_inputs,
+        problems_outside,
     )
     from sentkit.formats.vectors.folders import open_folder
 
@@ -103,6 +104,7 @@ def check_folder(
                 problem_of_block[block_name] = problem
             progress.add(1)
         problems += problem_of_block.values()
+        problems += problems_outside(folder, status)
 
     # Damaged blocks are missing ones, of which --remove also removes the files.
     damaged = [problem for problem in problems if problem.kind == "damaged block"]

@@ -85,6 +85,13 @@ def problems_of_inputs(run: FolderRun, digests: dict[str, str]) -> Iterator[Prob
             yield Problem("unreadable input", str(error), path)
 
 
+def problems_outside(run: FolderRun, status: Status) -> Iterator[Problem]:
+    """The problems of blocks that are not in the grid. They count as damaged."""
+    for name in status.names_outside:
+        path = run.block_path(name)
+        yield Problem("damaged block", f"{path}: damaged: not in the grid of run.json", path)
+
+
 def problems_of_blocks(
     run: FolderRun, status: Status, digests: Mapping[str, str]
 ) -> Iterator[tuple[str, Problem | None]]:

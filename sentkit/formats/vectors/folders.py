@@ -42,6 +42,7 @@ class Status:
     missing_blocks: list[Block]
     length_is_unknown: bool  # whether the last block of an input of unknown length is missing
     leftovers: list[Path]  # temporary files of killed processes
+    names_outside: list[str]  # of files that are named like blocks, but are not in the grid
 
     @property
     def is_complete(self) -> bool:
@@ -105,11 +106,12 @@ class FolderRun(Grid):
         return names, [path for path in other_files if is_abandoned(path)]
 
     def status(self, *, accepts_damage: bool = False) -> Status:
-        """The blocks that exist and that are missing. With `accepts_damage`, a damaged last block
-        of an input of unknown length is not an error; its length is then unknown.
+        """The blocks that exist and that are missing. With `accepts_damage`, neither blocks outside
+        the grid are an error, nor a damaged last block of an input of unknown length, whose length
+        is then unknown.
         """
         names, leftovers = self.existing()
-        status = Status({}, [], length_is_unknown=False, leftovers=leftovers)
+        status = Status({}, [], length_is_unknown=False, leftovers=leftovers, names_outside=[])
         # of the last existing block of each input
         last_starts = dict(sorted(map(input_and_start, names)))
         for number in range(len(self.inputs)):
@@ -125,10 +127,11 @@ class FolderRun(Grid):
                     status.complete_blocks[block.name] = block
                 else:
                     status.missing_blocks.append(block)
-        names_outside = names - status.complete_blocks.keys()
-        if names_outside:
-            path = self.block_path(min(names_outside))
-            raise DataError("this block is not in the grid of run.json", source=path)
+        status.names_outside = sorted(names - status.complete_blocks.keys())
+        if status.names_outside and not accepts_damage:
+            path = self.block_path(status.names_outside[0])
+            problem = "this block is not in the grid of run.json"
+            raise DataError(problem, source=path, advice=again(self.path))
         return status
 
     def has_end(self, number: int, start: int, *, accepts_damage: bool) -> bool:
@@ -261,13 +264,14 @@ OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 def create_folder(
-    path: str, settings: Settings, defaults: Settings, existing: FolderRun | None
+    path: str, settings: Settings, defaults: Settings, existing: FolderRun | None, *, resume: bool
 ) -> tuple[FolderRun, bool]:
     """Create run.json, or compare these settings with it. Also returns whether this process created
     it.
 
     A setting with the value None has the value that run.json has; `defaults` are for a new
-    run.json. `existing` is the folder if it was there when the command began.
+    run.json. `existing` is the folder if it was there when the command began. If the folder has
+    blocks without run.json, it needs `resume` and settings that fit the blocks.
     """
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     record = {"format": FORMAT, "version": VERSION, **new}
@@ -280,16 +284,49 @@ def create_folder(
         Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(path, error) from error
+    new_folder = FolderRun(path, orjson.loads(content))
+    if existing is None:
+        refuse_other_blocks(new_folder, resume=resume)
     try:
         with published_together(), open_output(run, force=False) as out:
             out.write(content)
-        return FolderRun(path, orjson.loads(content)), True
+        return new_folder, True
     except CannotCreateError:  # there is one, also from another process
         if not is_there(run):
             raise
     folder = existing or open_folder(path)
     compare(folder, settings)
     return folder, False
+
+
+def refuse_other_blocks(folder: FolderRun, *, resume: bool) -> None:
+    """Refuse blocks without run.json, which was lost. With `resume`, they are accepted if they have
+    the settings of this folder, whose run.json is not written yet.
+
+    Blocks with a damaged header are accepted: `sentkit check` removes them, but needs run.json.
+    """
+    # Blocks are listed first, because other processes create run.json before blocks.
+    names, _ = folder.existing()
+    if not names or is_there(folder.source):
+        return
+    if not resume:
+        raise CannotCreateError(f"{folder.path}/: has blocks, but no {RUN_NAME}", advice=AGAIN)
+    status = folder.status(accepts_damage=True)
+    other_names = status.names_outside[:1]
+    for name in status.complete_blocks:
+        try:
+            header = read_header(folder.block_path(name))
+        except DataError:
+            continue
+        try:
+            folder.checked_record(name, header)
+        except DataError:
+            other_names.append(name)
+            break
+    if other_names:
+        path = folder.block_path(other_names[0])
+        problem = "run.json is missing, and this block has other inputs or settings than this"
+        raise DataError(f"{problem} command", source=path, advice=AGAIN)
 
 
 def compare(folder: FolderRun, settings: Settings) -> None:

@@ -90,7 +90,9 @@ class BlockWriter:
 
         # The folder, whose recorded settings this process then uses.
         self.folder_is_new = not exists(path)
-        self.folder, created_run_json = create_folder(path, settings, defaults, existing)
+        self.folder, created_run_json = create_folder(
+            path, settings, defaults, existing, resume=resume
+        )
         self.keeps_blocks = resume  # that exist; otherwise they are an error
         is_alone = in_shard is None  # with --shard, other processes write to the folder, too
         if is_alone and not (created_run_json or resume):
@@ -190,7 +192,8 @@ class BlockWriter:
 
     def undo(self) -> None:
         """Remove the blocks of this process, which have no rows. If no block is left, remove
-        run.json and the folder, unless it existed before.
+        run.json and the folder, unless it existed before. If this process created run.json for
+        blocks whose run.json was lost, remove it, too.
 
         The corrected command may have other settings, and the corrected input has rows.
         """
@@ -200,7 +203,8 @@ class BlockWriter:
             remaining_names, _ = self.folder.existing()
         except FileNotFoundError:  # another shard has removed the folder
             return
-        if remaining_names:
+        earlier_names: set[str] = self.existing if self.can_undo else set()
+        if remaining_names - earlier_names:
             return
         Path(self.folder.source).unlink(missing_ok=True)
         if self.folder_is_new:
@@ -267,7 +271,11 @@ class BlockWriter:
         """Check an existing block, and compare its rows in the input with their digest."""
         path = self.folder.block_path(block.name)
         described = self.folder.inputs[block.input_number]
-        self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
+        try:
+            self.first_existing = self.folder.open_verified_block(block.name, self.first_existing)
+        except DataError:
+            self.can_undo = False  # `sentkit check`, which removes damaged blocks, needs run.json
+            raise
         record = self.folder.record(block.name)
         if record["skipped"] and not self.inputs.rejects.skip:
             problem = f"an earlier command with --rejects skipped its bad rows: {record['skipped']}"

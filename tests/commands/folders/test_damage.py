@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from hostile import ODD_VALUES, places, replaced
 from sentkit.formats.vectors.tensors import STORES, read_header
+from support import contents
 
 RESUME = ("encode", "corpus.jsonl", "-m", "words.txt", "-o", "whole/", "--resume")
 
@@ -197,6 +198,112 @@ def test_every_reader_refuses_a_block_that_does_not_fit(sentkit, folder, change,
             65,
             [f"sentkit {command[0]}: whole/{names[2]}: {problem}", ADVICE],
         )
+
+
+@pytest.mark.parametrize(
+    "name", ["00000-000000000100.safetensors", "00001-000000000000.safetensors"]
+)
+def test_a_block_outside_the_grid_is_found_and_removed(sentkit, encode, corpus, folder, name):
+    """The grid is that of one input, with blocks of 200 bytes."""
+    before = contents(folder)
+    blocks = len(before) - 1
+    shutil.copy(min(folder.glob("0*")), folder / name)
+    problem = f"whole/{name}: this block is not in the grid of run.json"
+    for command in ("check", "cat"):
+        result = sentkit(command, "whole")
+        assert (result.code, result.told) == (65, [f"sentkit {command}: {problem}", ADVICE])
+    found = sentkit("check", "whole", "--deep")
+    removed = sentkit("check", "whole", "--deep", "--remove")
+
+    for result in (found, removed):
+        record = result.rows[0]
+        assert (result.code, record["blocks"], record["missing"]) == (1, blocks, 0)
+        assert record["problems"] == [f"whole/{name}: damaged: not in the grid of run.json"]
+    assert found.told[1] == ADVICE
+    assert removed.rows[0]["removed"] == 1
+    assert encode(corpus, "-o", "whole/", "--resume").code == 0
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("flags", [[], ["--shard", "2/2"]])
+def test_blocks_without_run_json_need_resume(encode, corpus, folder, flags):
+    before = contents(folder)
+    (folder / "run.json").unlink()
+    blocks = contents(folder)
+    for block_bytes in (200, 524_288):
+        result = encode(corpus, "-o", "whole/", "--block-bytes", block_bytes, *flags)
+        problem = "sentkit encode: whole/: has blocks, but no run.json"
+        advice = "  repeat the first command with --resume, or name another folder"
+        assert (result.code, result.told) == (73, [problem, advice])
+        assert contents(folder) == blocks
+    resumed = encode(corpus, "-o", "whole/", "--resume", *flags)
+
+    assert (resumed.code, contents(folder)) == (0, before)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # The blocks start at multiples of 200; those of the settings are longer, shorter or one.
+        ["--block-bytes", 400],
+        ["--block-bytes", 100],
+        ["--block-bytes", 524_288],
+        ["--normalize"],
+        ["--store", "float16"],
+        ["--max-length", 2],
+    ],
+)
+@pytest.mark.parametrize("shard", [[], ["--shard", "2/2"]])
+def test_a_new_run_json_fits_the_blocks_that_exist(encode, corpus, folder, settings, shard):
+    before = contents(folder)
+    (folder / "run.json").unlink()
+    refused = encode(corpus, "-o", "whole/", "--resume", *settings, *shard)
+    remaining = contents(folder)
+    resumed = encode(corpus, "-o", "whole/", "--resume")
+
+    problem = "run.json is missing, and this block has other inputs or settings than this command"
+    assert (refused.code, f": {problem}\n" in refused.err) == (65, True)
+    assert "run.json" not in remaining
+    assert (resumed.code, contents(folder)) == (0, before)
+
+
+@pytest.mark.parametrize("change", ["rows", "field"])
+def test_a_new_run_json_is_removed_if_the_rows_do_not_fit(encode, corpus, folder, change):
+    """The headers of the blocks do not show these differences. Nothing was written."""
+    before = contents(folder)
+    rows = Path(corpus).read_bytes()
+    (folder / "run.json").unlink()
+    if change == "rows":
+        Path(corpus).write_bytes(rows.replace(b"the cat", b"the dog"))
+        refused = encode(corpus, "-o", "whole/", "--resume")
+        Path(corpus).write_bytes(rows)
+    else:
+        max(folder.glob("0*")).unlink()
+        refused = encode(corpus, "-o", "whole/", "--resume", "--field", "text=title")
+
+    assert (refused.code, (folder / "run.json").exists()) == (65, False)
+    assert encode(corpus, "-o", "whole/", "--resume").code == 0
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed bit"])
+def test_a_damaged_block_of_a_folder_without_run_json_has_advice_that_works(
+    sentkit, encode, corpus, folder, damage
+):
+    before = contents(folder)
+    (folder / "run.json").unlink()
+    block = sorted(folder.glob("0*"))[2]
+    if damage == "truncated":
+        block.write_bytes(block.read_bytes()[:300])
+    else:
+        flip_bit(block, read_header(block).entries["embeddings"].start)
+    refused = encode(corpus, "-o", "whole/", "--resume")
+    removed = sentkit("check", "whole", "--deep", "--remove")
+    resumed = encode(corpus, "-o", "whole/", "--resume")
+
+    assert (refused.code, refused.told[1]) == (65, ADVICE)
+    assert (removed.code, removed.rows[0]["removed"]) == (1, 1)
+    assert (resumed.code, contents(folder)) == (0, before)
 
 
 @pytest.mark.parametrize("number", [0, 2, -1])
