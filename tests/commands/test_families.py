@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from support import SMALL, copy_tokenizer, declare_modules, logits_of, states_of, without_command
+from support import (
+    SMALL,
+    copy_tokenizer,
+    declare_modules,
+    in_jsonl,
+    logits_of,
+    states_of,
+    without_command,
+)
 
 SETTINGS = {
     "mpnet": {"pad_token_id": 0},
@@ -252,3 +260,25 @@ def test_a_text_has_one_vector_also_if_the_encoder_reads_padding(sentkit, tmp_pa
     np.testing.assert_allclose(
         alone[1]["embedding"], expected(tmp_path, texts=[texts[1]])[0], atol=2e-5
     )
+
+
+def test_dev_scores_are_those_of_encode_also_if_the_encoder_reads_padding(sentkit, tmp_path):
+    """A rate that changes nothing: the score is that of the base."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model("fnet", **SMALL, initializer_range=0.5)
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "base")
+    copy_tokenizer(tmp_path / "base")
+    (tmp_path / "texts.txt").write_text(stdin(TEXTS * 4))
+    pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[2]), (TEXTS[2], TEXTS[0]), (TEXTS[0], "a cat")]
+    rows = [{"text_a": a, "text_b": b, "score": n} for n, (a, b) in enumerate(pairs)]
+    (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
+    options = ("--dev", "dev.jsonl", "--batch", 4, "--lr", 1e-30, "--set", "readout=mean", "-q")
+    assert sentkit("train", "simcse", "texts.txt", "-m", "base", *options, "-o", "out").code == 0
+    flags = ("-m", "out", "--precision", "fp32", "-q")
+    vectors = sentkit("encode", "dev.jsonl", *flags).out
+    [report] = sentkit("score", "--gold", "score", stdin=vectors).rows
+
+    dev = json.loads((tmp_path / "out/sentkit.json").read_text())["dev"]
+    assert dev == pytest.approx(report["spearman"], abs=1e-6)
