@@ -279,7 +279,6 @@ class BlockWriter:
         record = self.folder.record(block.name)
         if record["skipped"] and not self.inputs.rejects.skip:
             problem = f"an earlier command with --rejects skipped its bad rows: {record['skipped']}"
-            path = self.folder.block_path(block.name)
             raise DataError(problem, source=path, advice="add --rejects FILE")
         if block.rows is None and commit_in(described["path"]) is not None:
             return  # the input cannot change, and would be read through the network
