@@ -38,7 +38,7 @@ PLACES = {
     "rename": (Path, "replace"),
     "write": (torch, "save"),
     "log": (state.Checkpointer, "write"),
-    "judge": (dev.Dev, "best_score"),
+    "judge": (dev.EvaluationRows, "best_score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
     "weights": (checkpoint, "write_weights"),
