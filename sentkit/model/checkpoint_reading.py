@@ -286,7 +286,7 @@ def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
         positions = config.get("max_position_embeddings")
         if positions is None and "n_embd" in config:  # GPT-2 and its relatives
             positions = config.get("n_positions")
-    if not isinstance(positions, int) or positions < 1:
+    if type(positions) is not int or positions < 1:
         return None
     # Tables of 514 rows, such as MPNet's, use positions from padding_id + 1.
     if positions % 8 == 2:

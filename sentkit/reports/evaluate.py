@@ -473,6 +473,7 @@ def read_result(path: Path, correlation: Callable[..., float] | None = None) -> 
             and all(isinstance(value, float | int) for value in record["deviations"].values())
             and isinstance(n, int | None)
             and type(skipped) is int
+            and skipped >= 0
             and all(array.ndim == 1 and np.isfinite(array).all() for array in arrays.values())
             and len(arrays.get("gold", ())) == len(arrays.get("similarities", ()))
             and ("values" not in arrays or has_mean(arrays["values"], record["value"]))

@@ -672,6 +672,7 @@ def test_the_measured_loss_of_int8_is_no_part_of_the_key():
         {"value": None},
         {"deviations": {"folds": "x"}},
         {"deviations": None},
+        *({"skipped": value} for value in (-1, 2.0, True, "1", None, [])),
     ],
 )
 def test_damaged_results_are_an_error(sentkit, data, changes):

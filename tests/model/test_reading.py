@@ -98,6 +98,8 @@ def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
         ({"model_type": "gpt2", "n_embd": 8, "n_positions": 1024}, 1024),
         ({"model_type": "x", "max_position_embeddings": "512"}, None),
         ({"model_type": "x", "max_position_embeddings": 0}, None),
+        ({"model_type": "x", "max_position_embeddings": True}, None),
+        ({"model_type": "gpt2", "n_embd": 8, "n_positions": True}, None),
     ],
 )
 def test_the_number_of_positions_comes_from_the_config(config, positions):

@@ -373,7 +373,9 @@ def _transformer(
 
     # What it reads of a text.
     modalities = settings.get("modality_config")
-    if isinstance(modalities, dict):
+    if modalities is not None:
+        if not isinstance(modalities, dict):
+            raise DataError('"modality_config" is not an object', source=str(settings_path))
         if "message" in modalities:
             raise refusal("a transformer with a chat template", str(folder))
         if not _gives_last_states(modalities.get("text")):
@@ -392,7 +394,7 @@ def _transformer(
         path = folder / "tokenizer_config.json"
         length = _stated_length(read_object_if_there(path), "model_max_length", path)
         positions = config.get("max_position_embeddings")
-        if length is not None and isinstance(positions, int) and positions > 0:
+        if length is not None and type(positions) is int and positions > 0:
             length = min(length, positions)
     return replace(declared, max_length=length, lowercase=bool(settings.get("do_lower_case")))
 

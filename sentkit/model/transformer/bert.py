@@ -163,12 +163,16 @@ class Block(nn.Module):
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
 
-    def attend_single_queries(self, states: Tensor, packed: Packed, query_rows: Tensor) -> Tensor:
-        query_weights, key_value_weights = ends_of(
-            self.qkv.weight, self.qkv.bias, self.heads * self.head_size
-        )
-        queries = F.linear(states[query_rows], *query_weights)  # (b, h e)
-        keys_and_values = F.linear(states, *key_value_weights)  # (n, 2 g e)
+    def with_positions(
+        self,
+        queries: Tensor,
+        keys_and_values: Tensor,
+        packed: Packed,
+        query_rows: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Apply the norms of heads and rotary positions to queries (b, h e), which are those of
+        some rows, and to the keys in (n, 2 g e).
+        """
         queries = norm_and_rotate(
             queries,
             packed,
@@ -184,6 +188,15 @@ class Block(nn.Module):
             self.head_size,
             [(self.key_norm, self.key_heads)],
         )
+        return queries, keys_and_values
+
+    def attend_single_queries(self, states: Tensor, packed: Packed, query_rows: Tensor) -> Tensor:
+        query_weights, key_value_weights = ends_of(
+            self.qkv.weight, self.qkv.bias, self.heads * self.head_size
+        )
+        queries = F.linear(states[query_rows], *query_weights)  # (b, h e)
+        keys_and_values = F.linear(states, *key_value_weights)  # (n, 2 g e)
+        queries, keys_and_values = self.with_positions(queries, keys_and_values, packed, query_rows)
 
         def by_heads(queries: Tensor, keys_and_values: Tensor) -> list[Tensor]:
             [query] = by_head(queries, self.head_size, self.heads)

@@ -70,7 +70,6 @@ OUTSIDE = 'modules.json: the path of a module, "{}", is outside the folder'
 POOLED = pipeline("Pooling")
 DECLARED = "config_sentence_transformers"
 PROMPTS = '"prompts" is not an object of strings'
-DIM = '"truncate_dim"'
 DIM = '"truncate_dim" is {!r}, expected 1 or more'
 DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
 
@@ -252,6 +251,13 @@ def test_a_transformer_with_other_states_is_refused(tmp_path, settings):
 
     with pytest.raises(DataError, match=f"a modality_config with another output of texts {NOT}"):
         read_modules(folder)
+
+
+@pytest.mark.parametrize("value", [[], 3, "text", True, 1e9])
+def test_a_modality_config_that_is_no_object_is_refused(tmp_path, value):
+    folder = pooled(tmp_path, sentence_bert_config={"modality_config": value})
+
+    assert problem_of(folder) == 'sentence_bert_config.json: "modality_config" is not an object'
 
 
 def test_a_number_is_a_truth_value_of_lowercase_but_not_of_the_prompt(tmp_path):

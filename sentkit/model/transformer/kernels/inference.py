@@ -38,7 +38,6 @@ from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.attention import (
     blockwise_attention,
     masked_after,
-    norm_and_rotate,
     product,
     windowed,
     with_bias,
@@ -133,21 +132,7 @@ class InferenceBlock(Block):
         if query_rows is not None:
             query_states = states[query_rows]
         queries, keys_and_values = self.project(states, query_states, query_rows)
-        queries = norm_and_rotate(
-            queries,
-            packed,
-            self.rotary_base,
-            self.head_size,
-            [(self.query_norm, self.heads)],
-            query_rows,
-        )
-        keys_and_values = norm_and_rotate(
-            keys_and_values,
-            packed,
-            self.rotary_base,
-            self.head_size,
-            [(self.key_norm, self.key_heads)],
-        )
+        queries, keys_and_values = self.with_positions(queries, keys_and_values, packed, query_rows)
         return self.attend_projected(queries, keys_and_values, packed, query_rows)
 
     def project(
