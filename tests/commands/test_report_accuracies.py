@@ -44,7 +44,7 @@ def kept_values(folder):
 def test_values_of_tested_rows_have_the_mean_of_the_accuracies():
     """Folds of three and two rows: 2 of 3 are correct, and 2 of 2, so 66.7 % and 100 %."""
     train = np.array([], np.intp)
-    fits = [Fit(train, np.array([4, 0, 2]), 1.0), Fit(train, np.array([1, 3]), 2.0)]
+    fits = [Fit(train, np.array([4, 0, 2]), [1.0]), Fit(train, np.array([1, 3]), [2.0])]
     correct = [np.array([True, False, True]), np.array([True, True])]
 
     # a row of the first fold counts 5 / (2 x 3), one of the second 5 / (2 x 2)
@@ -62,7 +62,7 @@ def test_values_of_tested_rows_have_the_mean_of_the_accuracies():
 def test_a_row_that_few_draws_test_has_the_mean_accuracy_for_the_rest():
     """Row 7 is tested twice and correct once, rows 5 and 9 once each. The mean accuracy is 75 %."""
     train = np.array([], np.intp)
-    fits = [Fit(train, np.array([5, 7]), 1.0), Fit(train, np.array([7, 9]), 1.0)]
+    fits = [Fit(train, np.array([5, 7]), [1.0]), Fit(train, np.array([7, 9]), [1.0])]
     correct = [np.array([True, True]), np.array([False, True])]
 
     # each test counts 3 / (2 x 2)

@@ -7,7 +7,7 @@ import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -30,12 +30,12 @@ from sentkit.labels.probes.classifiers import (
     features_of,
     label_of_class,
     logreg,
-    network,
     quiet_and_single,
     refuse_without_features,
     weights_of,
     write_classifier,
 )
+from sentkit.labels.probes.network import network
 from sentkit.metrics.statistics import f1
 
 Record = dict[str, Any]  # a JSON object
@@ -53,29 +53,33 @@ class Bench:
     unfinished: int = 0
     watch: Watch = UNWATCHED
 
-    def run(self, fits: Sequence[Fit]) -> Iterator[Indices]:
-        """The predictions of each fit, in their order; they do not depend on the number of jobs."""
-        self.watch.begin(len(fits))
+    def run(self, fits: Sequence[Fit]) -> Iterator[tuple[Fit, Indices]]:
+        """The predictions with each penalty of each fit; the number of jobs does not change them.
+
+        Networks of one fit are faster together, but not if some of the jobs then have no fit.
+        """
+        if len(fits) < self.jobs:
+            fits = [replace(fit, penalties=[penalty]) for fit in fits for penalty in fit.penalties]
+        self.watch.begin(sum(len(fit.penalties) for fit in fits))
         with quiet_and_single() as unfinished:
             pool = ThreadPoolExecutor(self.jobs)
             try:
-                for predicted in pool.map(partial(self.head, self.data), fits):
-                    self.watch.done()
-                    yield predicted
+                results = pool.map(partial(self.head, self.data), fits)
+                for fit, predictions in zip(fits, results, strict=True):
+                    for predicted in predictions:
+                        self.watch.done()
+                        yield fit, predicted
             finally:
                 # after Ctrl-C the others are not needed
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.unfinished += len(unfinished)
 
     def correct(self, fits: Sequence[Fit]) -> list[Bools]:
-        """For each fit, which of its test rows are predicted correctly."""
-        return [
-            predicted == self.data.codes[fit.test]
-            for fit, predicted in zip(fits, self.run(fits), strict=True)
-        ]
+        """For each penalty of each fit, which of its test rows are predicted correctly."""
+        return [predicted == self.data.codes[fit.test] for fit, predicted in self.run(fits)]
 
     def shares(self, fits: Sequence[Fit]) -> list[float]:
-        """The share of correct predictions of each fit."""
+        """The share of correct predictions, for each penalty of each fit."""
         return [float(np.mean(correct)) for correct in self.correct(fits)]
 
     def folds(self, rows: Indices, count: int) -> list[tuple[Indices, Indices]]:
@@ -94,20 +98,17 @@ class Bench:
         """Every penalty on the same folds; a network also stops early by the test rows."""
         if len(self.penalties) == 1:
             return []
-        folds = self.folds(rows, count)
         return [
-            Fit(train, test, penalty, dev=test)
-            for penalty in self.penalties
-            for train, test in folds
+            Fit(train, test, self.penalties, dev=test) for train, test in self.folds(rows, count)
         ]
 
     def choose(self, grid: Sequence[Fit]) -> tuple[float, list[float]]:
         """The penalty that is best in these fits, and its accuracies. One penalty needs no fits."""
         if len(self.penalties) == 1:
             return self.penalties[0], []
-        shares = np.reshape(self.shares(grid), (len(self.penalties), -1)).tolist()
+        shares = np.reshape(self.shares(grid), (len(grid), len(self.penalties)))
         index = best(shares)
-        return self.penalties[index], shares[index]
+        return self.penalties[index], shares[:, index].tolist()
 
     def nested(self, rows: Indices, count: int) -> list[Fit]:
         """The fits of all folds, with the penalty that folds of the other rows choose."""
@@ -115,11 +116,11 @@ class Bench:
         penalties = list(self.penalties) * count  # of the folds, if there is one
         if len(self.penalties) > 1:
             inner_fits = [fit for train, _ in outer_folds for fit in self.grid(train, count)]
-            shape = (count, len(self.penalties), count)
-            shares_of_folds = np.reshape(self.shares(inner_fits), shape).tolist()
+            shape = (count, count, len(self.penalties))
+            shares_of_folds = np.reshape(self.shares(inner_fits), shape)
             penalties = [self.penalties[best(shares)] for shares in shares_of_folds]
         return [
-            Fit(train, test, penalty)
+            Fit(train, test, [penalty])
             for (train, test), penalty in zip(outer_folds, penalties, strict=True)
         ]
 
@@ -129,7 +130,7 @@ class Bench:
         for number in range(samples):
             drawn = sample(self.data.codes[rows], shots, np.random.default_rng([self.seed, number]))
             tested = np.delete(rows, drawn) if test is None else test
-            fits.append(Fit(rows[drawn], tested, self.penalties[0]))
+            fits.append(Fit(rows[drawn], tested, self.penalties))
         return fits
 
 
@@ -141,9 +142,12 @@ def labels_of(names: Sequence[str], values: Sequence[Any], classes: Sequence[str
     return [label_of_class(name, values_of[name]) for name in classes]
 
 
-def best(shares: Sequence[Sequence[float]]) -> int:
-    """The index of the penalty with the highest mean accuracy in 0.01 %; the first of equals."""
-    accuracies = [round(100 * np.mean(shares_of_folds), 2) for shares_of_folds in shares]
+def best(shares: Float64) -> int:
+    """The index of the best penalty, from the accuracy in each fold (folds, penalties).
+
+    It has the highest mean accuracy in 0.01 %; the first of equals.
+    """
+    accuracies = [round(100 * np.mean(shares_of_penalty), 2) for shares_of_penalty in shares.T]
     return int(np.argmax(accuracies))
 
 
@@ -395,9 +399,8 @@ class Probe:
         path = self.paths["train"]
         if "test" not in self.rows_of_split:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
-        no_rows = train[:0]
         with quiet_and_single() as unfinished:
-            weight, bias = weights_of(bench.data, Fit(train, no_rows, penalty))
+            weight, bias = weights_of(bench.data, train, penalty)
         bench.unfinished += len(unfinished)
         spec = common_metadata(self.reader.inputs.with_paths(path))
         classifier = VectorClassifier(path, tuple(self.counts), weight, bias, spec, self.labels)
@@ -425,10 +428,10 @@ class Probe:
             grid = bench.grid(rows, self.options.folds)
             measure = f"{self.options.folds} stratified folds of TRAIN"
         else:  # DEV also controls early stopping of the final fit
-            grid = [Fit(rows, dev, penalty, dev=dev) for penalty in self.grid]
+            grid = [Fit(rows, dev, self.grid, dev=dev)]
             measure = "accuracy on DEV"
         penalty, shares = bench.choose(grid)
-        [predicted] = bench.run([Fit(rows, test, penalty, dev=dev)])
+        [(_, predicted)] = bench.run([Fit(rows, test, [penalty], dev=dev)])
         correct = predicted == bench.data.codes[test]
         protocol = "fitted to TRAIN; tested on TEST"
         if len(self.grid) > 1:
@@ -477,8 +480,8 @@ class ProbeResult:
 
 
 def result_of_fits(fits: Sequence[Fit], correct: Sequence[Bools], protocol: str) -> ProbeResult:
-    """The mean accuracy of several fits with its deviation, or that of one fit."""
-    penalties = [fit.penalty for fit in fits]
+    """The mean accuracy of fits with one penalty each, and its deviation if there are several."""
+    penalties = [penalty for fit in fits for penalty in fit.penalties]
     shares = [float(np.mean(correct_of_fit)) for correct_of_fit in correct]
     fields: Record = {"accuracy": 100 * statistics.fmean(shares)}
     if len(fits) == 1:

@@ -9,8 +9,8 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from torch import nn
 
-from sentkit.labels.probes.classifiers import (
-    Data,
+from sentkit.labels.probes.classifiers import Data, Fit, quiet_and_single
+from sentkit.labels.probes.network import (
     adam_step,
     held_out,
     layers_of,
@@ -39,7 +39,7 @@ def as_torch(widths, parameters):
     for weights, biases in layers_of(parameters, widths):
         layer = nn.Linear(*weights.shape, dtype=torch.float64)
         layer.weight.data = torch.tensor(weights.T.copy())
-        layer.bias.data = torch.tensor(biases.copy())
+        layer.bias.data = torch.tensor(biases[0].copy())
         layers += [layer, nn.Sigmoid()]
     return nn.Sequential(*layers[:-1])
 
@@ -49,7 +49,7 @@ def loss(widths, parameters, features, codes):
     for row, code in zip(features, codes, strict=True):
         for index, (weights, biases) in enumerate(layers_of(parameters, widths)):
             row = 1 / (1 + np.exp(-row)) if index else row
-            row = row @ weights + biases
+            row = row @ weights + biases[0]
         total += np.log(np.exp(row).sum()) - row[code]
     return total / len(codes)
 
@@ -124,12 +124,36 @@ def test_learning_equals_torch(widths, seed):
     """The same start and order give the same best parameters on the dev rows."""
     train = drawn(150, seed)
     dev = drawn(40, seed + 10)
-    layers = learn(widths, train, dev, 1e-3, np.random.default_rng(7))
-    parameters = np.concatenate([array.ravel() for layer in layers for array in layer])
+    [parameters] = learn(widths, train, dev, [1e-3], np.random.default_rng(7))
     reference = learnt_by_torch(widths, train, dev, 1e-3, np.random.default_rng(7))
     torch_parameters = [p.detach().numpy().T.ravel() for p in reference.parameters()]
 
     assert parameters == pytest.approx(np.concatenate(torch_parameters), abs=1e-9)
+
+
+@both
+@pytest.mark.filterwarnings("error")  # of a fit that does not converge
+def test_a_network_does_not_change_those_beside_it(widths):
+    """Some stop after 28 epochs, the others after 36."""
+    penalties = [1e-5, 0.1, 1.0, 10.0]
+    train = drawn(150, 4)
+    dev = drawn(40, 14)
+    together = learn(widths, train, dev, penalties, np.random.default_rng(7))
+    alone = [learn(widths, train, dev, [p], np.random.default_rng(7))[0] for p in penalties]
+
+    assert together.tolist() == [parameters.tolist() for parameters in alone]
+    assert len(np.unique(together, axis=0)) == len(penalties)
+
+
+def test_each_network_without_finite_numbers_is_counted():
+    """The squares of their gradients are above the largest float32."""
+    features, codes = drawn(150, 4)
+    data = Data((1e25 * features).astype(np.float32), codes, 3)
+    rows = np.arange(150)
+    with quiet_and_single() as unfinished:
+        network(data, Fit(rows[:100], rows[100:], [1e-5, 1e-3]), hidden=0, seed=1)
+
+    assert len(unfinished) == 2
 
 
 def looks_of(monkeypatch, train, dev):
@@ -140,8 +164,8 @@ def looks_of(monkeypatch, train, dev):
         accuracies.append(np.mean(labels == dev[1]))
         return labels
 
-    monkeypatch.setattr("sentkit.labels.probes.classifiers.predict", watched)
-    learn((4, 3), train, dev, 1e-3, np.random.default_rng(7))
+    monkeypatch.setattr("sentkit.labels.probes.network.predict", watched)
+    learn((4, 3), train, dev, [1e-3], np.random.default_rng(7))
     return accuracies
 
 
@@ -159,7 +183,7 @@ def test_learning_ends_at_the_sixth_evaluation_without_a_new_best(monkeypatch):
 
 def test_learning_ends_with_the_evaluation_after_two_hundred_epochs(monkeypatch):
     """SentEval goes on while at most 200 epochs are done: 51 times four epochs."""
-    monkeypatch.setattr("sentkit.labels.probes.classifiers.PATIENCE", 1000)
+    monkeypatch.setattr("sentkit.labels.probes.network.PATIENCE", 1000)
 
     assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 51
 
@@ -207,7 +231,7 @@ def test_the_protocol_of_folds_equals_a_plain_loop():
 
     bench = Bench(data, partial(network, hidden=0, seed=1111), penalties, 1111)
     fits = bench.nested(np.arange(90), 3)
-    assert [fit.penalty for fit in fits] == chosen
+    assert [fit.penalties for fit in fits] == [[penalty] for penalty in chosen]
     assert bench.shares(fits) == pytest.approx(accuracies)
 
 

@@ -14,10 +14,10 @@ from sentkit.labels.probes.classifiers import (
     Fit,
     VectorClassifier,
     logreg,
-    network,
     read_classifier,
     write_classifier,
 )
+from sentkit.labels.probes.network import network
 from sentkit.labels.probes.probing import Bench, best, sample
 from support import in_jsonl
 
@@ -58,11 +58,10 @@ def test_the_folds_of_a_grid_stop_by_their_test_rows(bench):
     bench.penalties = [0.25, 4.0]
     fits = bench.grid(np.arange(90), 3)
 
-    assert [fit.penalty for fit in fits] == [0.25] * 3 + [4.0] * 3
+    assert [fit.penalties for fit in fits] == [[0.25, 4.0]] * 3
     assert [fit.dev.tolist() for fit in fits] == [fit.test.tolist() for fit in fits]
-    for fits_of_penalty in (fits[:3], fits[3:]):
-        tested = np.concatenate([fit.test for fit in fits_of_penalty])
-        assert sorted(tested.tolist()) == list(range(90))
+    tested = np.concatenate([fit.test for fit in fits])
+    assert sorted(tested.tolist()) == list(range(90))
     assert all(set(fit.train) | set(fit.test) == set(range(90)) for fit in fits)
     assert all(len(fit.train) + len(fit.test) == 90 for fit in fits)
 
@@ -79,8 +78,8 @@ def test_few_shot_with_test_rows(bench, data):
 
 def test_the_first_of_equal_penalties_is_chosen():
     """It is the strongest; a difference below 0.01 % counts as equal."""
-    assert best([[0.5, 0.7], [0.6, 0.6], [0.60004, 0.6]]) == 0
-    assert best([[0.5], [0.6], [0.5]]) == 1
+    assert best(np.array([[0.5, 0.6, 0.60004], [0.7, 0.6, 0.6]])) == 0
+    assert best(np.array([[0.5, 0.6, 0.5]])) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,12 +87,13 @@ def test_the_first_of_equal_penalties_is_chosen():
 )
 def test_the_number_of_jobs_does_not_change_results(data, head):
     results = []
-    for jobs in (1, 3):
+    for jobs in (1, 3, 12):  # the grid has 9 fits
         bench = Bench(data, head, [0.01, 1.0], 1111, jobs)
         fits = bench.nested(np.arange(90), 3)
-        results.append(([fit.penalty for fit in fits], bench.shares(fits)))
+        choice = bench.choose(bench.grid(np.arange(90), 3))
+        results.append(([fit.penalties for fit in fits], bench.shares(fits), choice))
 
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
 
 
 def test_remaining_fits_are_cancelled(data):
@@ -105,7 +105,7 @@ def test_remaining_fits_are_cancelled(data):
         return logreg(data, fit)
 
     results = Bench(data, work, [1.0], 1111, 2).run(
-        [Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500
+        [Fit(np.arange(60), np.arange(60, 90), [1.0])] * 500
     )
     next(results)
     results.close()
