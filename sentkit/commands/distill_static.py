@@ -165,9 +165,9 @@ def count_tokens(
     counts = np.zeros(size, np.int64)
     rows = 0
     progress.share = inputs.counter.share
-    rows_with_texts = inputs.read(TextParser(common_field_names(inputs)))
-    for block in lists_of_size(rows_with_texts, ROWS_PER_BLOCK):
-        ids_of_texts = tokenizer.alone([text for _, texts in block for text in texts])
+    texts_of_rows = inputs.read(TextParser(common_field_names(inputs)))
+    for block in lists_of_size(texts_of_rows, ROWS_PER_BLOCK):
+        ids_of_texts = tokenizer.alone([text for texts in block for text in texts])
         ids = np.fromiter(chain.from_iterable(ids_of_texts), np.int64)
         counts += np.bincount(ids, minlength=size)
         rows += len(block)

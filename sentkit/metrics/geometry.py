@@ -123,7 +123,7 @@ class Alignment:
     total: float = 0.0
 
     def check(self, block: VectorBlock) -> VectorBlock:
-        """Set the score of each pair as its text."""
+        """Read the score of each pair."""
         count = block.vectors.shape[1]
 
         def parse(row: Row) -> float | None:
@@ -134,7 +134,7 @@ class Alignment:
         return block
 
     def add(self, block: VectorBlock) -> None:
-        for vectors, [score] in zip(block.vectors, block.rows.texts, strict=True):
+        for vectors, score in zip(block.vectors, block.rows.parsed, strict=True):
             if score is None:
                 self.unscored += 1
                 continue

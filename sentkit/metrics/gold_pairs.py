@@ -106,7 +106,7 @@ def read_gold_pairs(
         return check_rows(block, options, text_fields())
 
     for block in reader.blocks(check, paths=[path]):
-        scores_and_groups = [pair for (pair,) in block.rows.texts]
+        scores_and_groups = block.rows.parsed
         scores = np.array([score for score, _ in scores_and_groups], np.float64)  # NaN for None
         scored_rows = np.flatnonzero(~np.isnan(scores))
         gold.append(scores[scored_rows])
@@ -184,7 +184,7 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
 def check_rows(
     block: VectorBlock, options: ScoreOptions, text_fields: Sequence[str]
 ) -> VectorBlock:
-    """Mark bad rows; the text of the others is their score (None: skipped) and group."""
+    """Mark bad rows, and parse the score (None: skipped) and the group of the others."""
     rows = block.rows
     vector_count = block.vectors.shape[1]
 
@@ -194,7 +194,7 @@ def check_rows(
         column: list[Any] = [values.get(options.gold) for values in rows.values]
         are_numbers = {type(score) for score in column} <= {float, int}
         if are_numbers and np.isfinite(column).all():
-            rows.texts = [((score, None),) for score in column]
+            rows.parsed = [(score, None) for score in column]
             return block
 
     read_score = label_value if options.binary else score_value

@@ -120,9 +120,9 @@ def items_of(
 
     for block in reader.blocks(check, paths=[path]):
         rows = zip(
-            block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True
+            block.vectors.astype(np.float64), block.rows.numbers, block.rows.parsed, strict=True
         )
-        for vectors, number, [(label, gold, text)] in rows:
+        for vectors, number, (label, gold, text) in rows:
             if gold is not None:
                 yield Item(vectors, number, label, gold, text)
 

@@ -379,15 +379,15 @@ class Evaluator:
         parser = TextParser(test.fields)
         suite = SUITES[test.suite]
 
-        def parse(row: FileRow) -> tuple[FileRow, tuple[str, ...]]:
+        def parse(row: FileRow) -> tuple[str, ...]:
             suite.check(row, test.fields)
-            row, texts = parser(row)
+            texts = parser(row)
             if suite.prompts:  # of a retrieval, whose documents can have a title
                 title = row.values.get("title")
                 if title:
                     first_text, *other_texts = texts
                     texts = (f"{title} {first_text}".strip(), *other_texts)
-            return row, texts
+            return texts
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         return groups, parser, inputs.rejects

@@ -524,7 +524,7 @@ def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]
     suite = SUITES[test.suite]
 
     def parse(row: FileRow) -> tuple[FileRow, object, Forms]:
-        _, texts = parser(row)
+        texts = parser(row)
         value = suite.check(row, test.fields)
         return row, value, {normal_form(text): text for text in texts}
 

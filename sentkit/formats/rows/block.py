@@ -262,7 +262,8 @@ class RowBlock:
     numbers: list[int]  # line numbers in the sources, from 1
     raws: list[bytes]  # the lines of the input
     error_of_row: dict[int, DataError] = field(default_factory=dict)  # by index of the row
-    texts: list[Texts] = field(default_factory=list)  # that a parser read in each row
+    texts: list[Texts] = field(default_factory=list)  # of each row, which are encoded
+    parsed: list[Any] = field(default_factory=list)  # what else a parser read in each row
     # the lines were written from the values, so each name occurs once
     lines_from_values: bool = False
 
@@ -296,6 +297,7 @@ class RowBlock:
             numbers=selected(self.numbers),
             raws=selected(self.raws),
             texts=selected(self.texts) if self.texts else [],
+            parsed=selected(self.parsed) if self.parsed else [],
             lines_from_values=self.lines_from_values,
         )
 
@@ -319,6 +321,7 @@ class RowBlock:
         self.numbers.extend(other.numbers)
         self.raws.extend(other.raws)
         self.texts.extend(other.texts)
+        self.parsed.extend(other.parsed)
         self.lines_from_values = self.lines_from_values and other.lines_from_values
 
     def without(self, names: Collection[str]) -> "RowBlock":
@@ -354,8 +357,8 @@ class RowBlock:
         return results
 
     def parse(self, parse: Callable[[Row], Any]) -> None:
-        """Set the texts of each row to the result of `parse`."""
-        self.texts = [(result,) for result in self.results_of(parse)]
+        """Set `parsed` to the result of `parse` for each row."""
+        self.parsed = self.results_of(parse)
 
     def refuse_duplicate_names(self) -> None:
         """Mark rows with a duplicate field name as bad."""

@@ -141,7 +141,7 @@ class TextParser:
             return ()
         return self.kind.text_names
 
-    def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> tuple[Row, Texts]:
+    def __call__(self, row: Row, first_rows: Sequence[Mapping[str, Any]] = ()) -> Texts:
         """Parse a row. The advice of an error selects a field that `first_rows` have."""
         row.check_duplicate_names()
         kind = self.kind or self._kind_of(row, first_rows or [row.values])
@@ -152,8 +152,8 @@ class TextParser:
             self.kind = kind
             self.names = names
         if self.text_prompts:
-            return row, tuple(zip(self.text_prompts, texts, strict=True))
-        return row, texts
+            return tuple(zip(self.text_prompts, texts, strict=True))
+        return texts
 
     def of_block(self, block: RowBlock) -> None:
         """Set the texts of all rows of a block, and mark bad rows, as a call does for a row."""
@@ -242,10 +242,10 @@ class EntryParser:
         self.name = fields.get("entry", "entry")
         self.text = fields.get("definition", "definition")
 
-    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
+    def __call__(self, row: Row) -> Texts:
         row.check_duplicate_names()
         self.entry(row)
-        return row, (filled_string(row, self.text),)
+        return (filled_string(row, self.text),)
 
     def entry(self, row: Row) -> str:
         """The word or phrase that the row defines."""

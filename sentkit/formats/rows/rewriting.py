@@ -26,12 +26,12 @@ class OneText:
                 f"--keep {keep}: this field gets the new text", advice="choose another name"
             )
 
-    def __call__(self, row: Row) -> tuple[Row, tuple[str, ...]]:
+    def __call__(self, row: Row) -> tuple[str]:
         row.check_duplicate_names()
         text = string_value(row, self.name)
         if self.keep is not None:
             row.check_absent([self.keep], replace=self.replace)
-        return row, (text,)
+        return (text,)
 
     def put(self, row: Row, text: str | None) -> bytes:
         """The line of the row with a new text. None keeps the old text."""

@@ -223,7 +223,7 @@ def is_part_of_record(line: bytes) -> bool:
     return False
 
 
-TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError
+TextsOfRow = Callable[[Row], Texts]  # finds the texts of a row, or raises a DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +284,7 @@ class Inputs:
         if of_block is not None:
             of_block(block)
         else:
-            block.texts = []
-            for result in block.results_of(parse):
-                if result is None:
-                    block.texts.append(())  # of a bad row
-                else:
-                    _, texts = result
-                    block.texts.append(texts)
+            block.texts = [texts or () for texts in block.results_of(parse)]
         yield from self.good_rows(block)
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
@@ -305,14 +299,20 @@ class Inputs:
         for _ in self.good_rows(block):
             assert not block, "a block with a good row"
 
-    def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
-        """Yield `parse(row)` for each row of these files, or of all. Bad rows go to the rejects."""
+    def parsed_blocks(self, parse: Callable[[Row], Any], *paths: str) -> Iterator[RowBlock]:
+        """Yield the rows of these files, or of all, with the results of `parse`. Bad rows go to the
+        rejects.
+        """
         for path in paths or self.paths:
             with self.raw_blocks(path) as blocks:
                 for block in blocks:
                     block.parse(parse)
-                    for good in self.good_rows(block):
-                        yield from (value for (value,) in good.texts)
+                    yield from self.good_rows(block)
+
+    def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
+        """Yield `parse(row)` for each row of these files, or of all. Bad rows go to the rejects."""
+        for block in self.parsed_blocks(parse, *paths):
+            yield from block.parsed
 
     @contextmanager
     def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:

@@ -481,7 +481,7 @@ def agreement_records(
 
 def classes_as_lines(block: VectorBlock, truth: str) -> list[bytes]:
     """The lines of rows in memory that keep only their class."""
-    return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
+    return [orjson.dumps({truth: name}) for name in block.rows.parsed]
 
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:

@@ -277,7 +277,7 @@ class Probe:
         blocks = list(self.reader.blocks(check, paths=[path]))
         if not blocks:
             raise NoRowsError([path])
-        names = [name for block in blocks for (name,) in block.rows.texts]
+        names = [name for block in blocks for name in block.rows.parsed]
         values = [fields[self.options.label] for block in blocks for fields in block.rows.values]
         return np.concatenate([features_of(block) for block in blocks]), names, values
 

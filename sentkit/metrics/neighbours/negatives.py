@@ -200,7 +200,7 @@ class Miner:
 
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
-        pairs = [pair for (pair,) in block.rows.texts]
+        pairs: list[Pair] = block.rows.parsed
         anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])
         limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))
         is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives

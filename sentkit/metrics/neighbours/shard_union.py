@@ -23,9 +23,7 @@ EQUAL_FIELDS = ("count", "space", "corpus", "queries", "metric", "top", "thresho
 
 def union(inputs: Inputs) -> Iterator[bytes]:
     """The rows that one search of the whole corpus writes, from the files of all its shards."""
-    blocks_of_files = [
-        inputs.with_paths(path).blocks(lambda row: (row, ())) for path in inputs.paths
-    ]
+    blocks_of_files = [inputs.with_paths(path).blocks(lambda row: ()) for path in inputs.paths]
     rows_of_files = [chain.from_iterable(blocks) for blocks in blocks_of_files]
     for rows in zip_longest(*rows_of_files):
         for path, row in zip(inputs.paths, rows, strict=True):

@@ -115,7 +115,7 @@ def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, lis
     counts = np.zeros(0, np.int64)
     parser = TextParser(common_field_names(inputs))
     for block in lists_of_size(inputs.read(parser), ROWS_PER_BLOCK):
-        texts = [text for _, texts_of_row in block for text in texts_of_row]
+        texts = [text for texts_of_row in block for text in texts_of_row]
         ids = np.concatenate([text_tokens.ids for text_tokens in tokenizer(texts)])
         block_counts = np.bincount(ids, minlength=len(counts))
         block_counts[: len(counts)] += counts  # it is longer if the block has a higher id

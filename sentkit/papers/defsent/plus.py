@@ -103,7 +103,7 @@ def read_entries(path: str) -> Entries:
     row_of_name: dict[str, int] = {}
     copied = bytearray()  # the vectors, if they are not in a vector file
     for block in reader.blocks(named):
-        for row, [name] in zip(block.rows, block.rows.texts, strict=True):
+        for row, name in zip(block.rows, block.rows.parsed, strict=True):
             if name in row_of_name:
                 raise row.error(f'the entry "{name:.80}" occurs twice')
             row_of_name[name] = len(row_of_name)
@@ -133,7 +133,7 @@ def recorded_space(spec: Mapping[str, Any]) -> str:
 
 
 def named(block: VectorBlock) -> VectorBlock:
-    """Set the entry of each row as its text."""
+    """Read the entry of each row."""
     block.rows.parse(lambda row: string_value(row, "entry"))
     return one_vector(block)
 

@@ -98,7 +98,7 @@ def write_corpus(
     tokens_written = 0
     with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
         for block in in_blocks_of_size(used_blocks, joined_vector_blocks, BLOCK_ROWS):
-            examples = [example for (example,) in block.rows.texts]
+            examples: list[Example] = block.rows.parsed
             good_rows = tokenized(block.rows, examples, parser, tokenizer, inputs.rejects)
             for rows, tokens, row_of_text in good_rows:
                 ids_file.write(tokens.ids.data)
@@ -159,7 +159,7 @@ def ends_by_row(text_ends: Sequence[int], texts_of_row: Sequence[int]) -> NDArra
 
 
 def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlock]:
-    for rows in inputs.blocks(parser.rows):
+    for rows in inputs.parsed_blocks(parser):
         yield VectorBlock(rows, np.empty((len(rows), 0, 0), np.float32), ())
 
 
@@ -175,7 +175,7 @@ def used_rows(
     seen_texts: set[bytes] = set()  # hashes of the texts of a row
     for block in blocks:
         used: list[int] = []
-        for row, (example,) in enumerate(block.rows.texts):
+        for row, example in enumerate(block.rows.parsed):
             if example is None:
                 row_counts.without_target += 1
                 continue

@@ -267,8 +267,8 @@ def read_examples(
     (path,) = inputs.paths
     examples: list[Example] = []
     without_target = 0
-    for block in inputs.blocks(parser.rows):
-        for (example,) in block.texts:
+    for block in inputs.parsed_blocks(parser):
+        for example in block.parsed:
             if example is None:
                 without_target += 1
             else:

@@ -198,19 +198,13 @@ class ExampleParser:
             return None
         return Example(row, tuple(texts), target)
 
-    def rows(self, row: Row) -> tuple[Row, tuple[Example | None]]:
-        """Return the example as the text of a row, for `Inputs.blocks`."""
-        return row, (self(row),)
-
     def with_vectors(self, block: VectorBlock) -> VectorBlock:
-        """Mark bad rows, and set the example as the text of the others, for
-        `VectorReader.blocks`.
-        """
+        """Mark bad rows, and parse the others, for `VectorReader.blocks`."""
         one_vector(block)
         block.rows.parse(self)
         is_zero = ~block.vectors.any(axis=(1, 2))
         for row in np.flatnonzero(is_zero).tolist():
-            (example,) = block.rows.texts[row]
+            example = block.rows.parsed[row]
             # That of an empty text, which is skipped, is always 0.
             if example is not None and all(map(str.strip, example.texts)):
                 block.rows.refuse(row, "the vector is 0, so it has no direction")

@@ -31,7 +31,7 @@ def row(line):
 def test_fields_can_be_mapped(write):
     fields = parse_fields(["text_a=left", "text_b=a=b"], ("text_a", "text_b"))
 
-    [(_, texts)] = Inputs([write("a.jsonl", b'{"left":"x","a=b":"y"}')]).read(TextParser(fields))
+    [texts] = Inputs([write("a.jsonl", b'{"left":"x","a=b":"y"}')]).read(TextParser(fields))
     assert texts == ("x", "y")
 
 
@@ -175,7 +175,7 @@ def test_texts_belong_to_their_rows_and_earlier_errors_stay():
     rows.refuse(2, "no")
     rows.parse(lambda row: string_value(row, "t") * 2)
 
-    assert [rows.texts[index] for index in (0, 3)] == [("xx",), ("zz",)]
+    assert [rows.parsed[index] for index in (0, 3)] == ["xx", "zz"]
     problems = {index: str(error) for index, error in rows.error_of_row.items()}
     assert problems == {1: 'a:2: "t" is a number, expected a string', 2: "a:3: no"}
 

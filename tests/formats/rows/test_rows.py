@@ -183,7 +183,7 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     path = write("a.jsonl", b'{"text":3}\r\n{"text":"x"}\n"\xff"')
     rejects = Rejects(skip=True, file=rejected)
 
-    texts = [texts for _, texts in Inputs([path], rejects=rejects).read(TextParser({}))]
+    texts = list(Inputs([path], rejects=rejects).read(TextParser({})))
 
     assert texts == [("x",)]
     assert (rejects.count, str(rejects.first_error)) == (
