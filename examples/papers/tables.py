@@ -17,7 +17,7 @@ from systems import Entries
 from sentkit.errors import DataError
 from sentkit.flag_values import classifier_protocol
 from sentkit.formats.files import read_object, read_object_if_there
-from sentkit.labels.probes import classifiers
+from sentkit.labels.probes import network
 from sentkit.papers.published import published
 from sentkit.reports.tables import HERE, Line, Table, published_table, shown, tables_of
 from sentkit.training.catalogue import METHODS
@@ -134,9 +134,9 @@ def settings(runner, number):
             ("folds", folds),
             ("hidden units of the classifier", hidden),
             ("optimizer", "adam"),
-            ("batch", classifiers.BATCH_ROWS),
-            ("epochs between two evaluations", classifiers.EPOCHS_PER_EVALUATION),
-            ("evaluations without a better score", classifiers.PATIENCE),
+            ("batch", network.BATCH_ROWS),
+            ("epochs between two evaluations", network.EPOCHS_PER_EVALUATION),
+            ("evaluations without a better score", network.PATIENCE),
         ]
     rows.insert(0, ("seeds", runner.paper.seeds))
     return plain(f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
