@@ -171,8 +171,9 @@ def read_baseline(inputs: Inputs, path: str, options: ScoreOptions) -> GoldPairs
 
 def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
     """The first numbers of vectors; those of unit length have it again, as encode --dim does."""
-    if not 1 <= dim < vectors.shape[-1]:
-        raise UsageError(f"--dim {dim}: the vectors have only {vectors.shape[-1]} numbers")
+    width = vectors.shape[-1]
+    if not 1 <= dim < width:
+        raise UsageError(f"--dim {dim}: expected less than {width}, the length of the vectors")
     short = vectors[..., :dim]
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     short_lengths = np.linalg.norm(short, axis=-1, keepdims=True)

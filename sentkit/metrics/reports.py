@@ -49,12 +49,12 @@ def defined(value: float) -> float | None:
 def difference(value: float, resampled_values: Float64, rows: int) -> Record:
     """The difference of two values with its paired bootstrap, the difference in each resample.
 
-    Fewer than FEWEST_ROWS rows have no interval and no p.
+    Fewer than FEWEST_ROWS rows have no interval and no p, and an undefined difference has none.
     """
     low = math.nan
     high = math.nan
     p = math.nan
-    if rows >= FEWEST_ROWS:
+    if rows >= FEWEST_ROWS and not math.isnan(value):
         low, high = percentile_interval(resampled_values)
         p = two_sided_p(resampled_values)
     return {"difference": defined(value), "ci95": [defined(low), defined(high)], "p": defined(p)}
@@ -101,6 +101,13 @@ def weighted_groups(pairs: GoldPairs, aggregate: str) -> WeightedGroups:
     return [(len(group) / count, group) for group in groups]
 
 
+def fewest_pairs(groups: WeightedGroups) -> int:
+    """The number of pairs of the smallest group. Of few pairs, many resamples are constant, so that
+    their correlation is undefined.
+    """
+    return min((len(group) for _, group in groups), default=0)
+
+
 def average(groups: WeightedGroups) -> tuple[float, float]:
     """Spearman's and Pearson's correlation: the weighted mean; one undefined group makes it NaN."""
     by_rank = sum(weight * spearman(group.similarities, group.gold) for weight, group in groups)
@@ -141,7 +148,7 @@ def estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Re
         return {**record, "interval": "fisher", "resamples": None}
     count = statistics.resamples_for(len(pairs), count)
     intervals = [percentile_interval(row) for row in resampled(groups, count=count, seed=seed)]
-    record = with_intervals(KINDS, values, intervals, len(pairs))
+    record = with_intervals(KINDS, values, intervals, fewest_pairs(groups))
     return {**record, "interval": "bootstrap", "resamples": count}
 
 
@@ -187,7 +194,7 @@ def compare(a: GoldPairs, b: GoldPairs, options: ScoreOptions, *, count: int = R
     resampled_changes -= resampled(groups_b, count=count, seed=options.seed)
     return {
         **header(b, options),
-        **differences(KINDS, changes, resampled_changes, len(a)),
+        **differences(KINDS, changes, resampled_changes, fewest_pairs(groups_a)),
         "resamples": count,
     }
 

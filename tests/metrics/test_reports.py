@@ -7,7 +7,7 @@ from sentkit.commands.diff import check_limits
 from sentkit.errors import AnswerIsNo
 from sentkit.metrics import statistics as intervals
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions
-from sentkit.metrics.reports import AGGREGATES, below, compare, report, with_intervals
+from sentkit.metrics.reports import AGGREGATES, below, compare, difference, report, with_intervals
 from sentkit.metrics.statistics import percentile_interval, resample, two_sided_p
 
 ALL = ScoreOptions("score")
@@ -31,6 +31,27 @@ def test_an_undefined_value_and_few_rows_have_no_interval():
 
     assert of_many == {"a": 1.0, "a_ci95": [0.0, 2.0], "b": None, "b_ci95": [None, None]}
     assert of_few == {"a": 1.0, "a_ci95": [None, None]}
+
+
+def test_an_undefined_difference_has_no_interval_and_no_p():
+    """Although it is defined in some resamples."""
+    undefined = difference(math.nan, np.array([1.0, 2.0, math.nan]), 20)
+
+    assert undefined == {"difference": None, "ci95": [None, None], "p": None}
+
+
+@pytest.mark.parametrize(("n", "has_interval"), [(14, False), (15, True)])
+@pytest.mark.parametrize("aggregate", ["mean", "weighted"])
+def test_the_mean_of_groups_with_few_pairs_has_no_interval(n, has_interval, aggregate):
+    """Of three groups, the last one has four or five pairs. All pairs together are enough."""
+    options = ScoreOptions("score", aggregate=aggregate)
+    measured = report(noisy(n, 1.0), options, count=50)
+    compared = compare(noisy(n, 1.0), noisy(n, 2.0), options, count=50)
+
+    assert measured["spearman"] is not None
+    assert (measured["spearman_ci95"] != [None, None]) == has_interval
+    assert (compared["spearman"]["p"] is not None) == has_interval
+    assert report(noisy(n, 1.0), ALL, count=50)["spearman_ci95"] != [None, None]
 
 
 def noisy(n, noise, seed=0, topics=3):
