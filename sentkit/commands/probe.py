@@ -42,7 +42,11 @@ def probe(
     ] = None,
     dev: Annotated[
         str | None,
-        Option("--dev", metavar="FILE", help="With --test: rows to choose the penalty on."),
+        Option(
+            "--dev",
+            metavar="FILE",
+            help="With --test: rows to choose the penalty on, and when a network stops.",
+        ),
     ] = None,
     head: Annotated[
         str,
@@ -99,8 +103,11 @@ def probe(
     penalty_values = None
     if penalties is not None:
         penalty_values = parse_penalties(penalties)
-        if test is not None and len(penalty_values) == 1 and folds is not None:
-            raise UsageError("--folds has no effect with --test and one penalty")
+        if test is not None and len(penalty_values) == 1:
+            if folds is not None:
+                raise UsageError("--folds has no effect with --test and one penalty")
+            if dev is not None and head_name == "logreg":
+                raise UsageError("--dev has no effect on a regression with one penalty")
     from sentkit.formats.files import check_input, is_safetensors
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch

@@ -273,6 +273,27 @@ def test_the_advice_for_a_class_with_two_rows_works(sentkit, counts, flags, advi
     assert sentkit("probe", *LABEL, *flags, *advised, stdin=rows(more)).code == 0
 
 
+def test_the_advice_for_few_rows_beside_a_test_file_works(sentkit, held):
+    """One penalty needs no folds of TRAIN."""
+    held("a.jsonl", 1, 4, ("x", "y"))
+    held("b.jsonl", 2, 8, ("x", "y"))
+    command = ("probe", "a.jsonl", "--test", "b.jsonl", *LABEL)
+    result = sentkit(*command)
+
+    assert result.code == 65
+    assert result.told[1:] == ["  use one penalty, such as --penalties 1, or choose it with --dev"]
+    assert sentkit(*command, "--penalties", 1).code == 0
+
+
+def test_the_protocol_of_a_network_names_the_rows_that_stop_it(sentkit, held):
+    for number, name in enumerate("abc"):
+        held(f"{name}.jsonl", number, 12, ("x", "y"))
+    command = ("probe", "a.jsonl", "--dev", "b.jsonl", "--test", "c.jsonl", *LABEL)
+    (report,) = sentkit(*command, "--head", "senteval", "--penalties", 1).rows
+
+    assert report["protocol"] == "stopped by accuracy on DEV; fitted to TRAIN; tested on TEST"
+
+
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)

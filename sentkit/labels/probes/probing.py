@@ -317,6 +317,8 @@ class Probe:
         most_folds = self.most_folds(smallest)
         if most_folds >= FEWEST_FOLDS:
             return f"use --folds {most_folds}"
+        if "test" in self.paths:
+            return "use one penalty, such as --penalties 1, or choose it with --dev"
         if smallest >= FEWEST_FOLDS:
             return f"use --folds {smallest} and one penalty, such as --penalties 1"
         flags = []
@@ -434,6 +436,8 @@ class Probe:
         [(_, predicted)] = bench.run([Fit(rows, test, [penalty], dev=dev)])
         correct = predicted == bench.data.codes[test]
         protocol = "fitted to TRAIN; tested on TEST"
+        if dev is not None and self.options.head != "logreg":
+            protocol = f"stopped by accuracy on DEV; {protocol}"
         if len(self.grid) > 1:
             protocol = f"penalty by {measure}; {protocol}"
         fields = {
