@@ -133,7 +133,9 @@ def report_counts(miner: "Miner", console: Console) -> None:
     console.report(f"{miner.negatives} negatives for {miner.rows} pairs; not used: {unused}")
 
     if miner.with_zero:
-        problem = "have a zero vector, as empty texts do, so --margin has no meaning for them"
+        problem = "have an anchor with a zero vector, as empty texts do, and get no negatives"
+        if miner.metric == "cosine":
+            problem = "have a zero vector, as empty texts do, so --margin has no meaning for them"
         console.warn(f"{miner.with_zero} of {miner.rows} pairs {problem}")
     problems = list[str]()
     if miner.short:

@@ -229,8 +229,9 @@ class Miner:
             pool = numbers[self.skip :][: self.pool_size]
             texts[i] = [self.candidates.text(number) for number in pool]
 
-        has_zero = np.zeros(len(pairs), bool)
-        has_zero[rows_with_zero_vector(block.vectors[:, :2])] = True
+        has_zero = ~is_filled
+        if self.metric == "cosine":  # the similarity of the positive is undefined, too
+            has_zero[rows_with_zero_vector(block.vectors[:, :2])] = True
         lists = self._below_limit(pairs, texts)
         for pair, candidates, is_zero in zip(pairs, lists, has_zero.tolist(), strict=True):
             negatives = candidates[: self.top]
