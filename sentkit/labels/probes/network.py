@@ -21,8 +21,7 @@ from sentkit.labels.probes.classifiers import Data, Fit
 BATCH_ROWS = 64
 EPOCHS_PER_EVALUATION = 4
 EPOCHS = 200  # SentEval continues while at most so many are done: its last evaluation is after 204
-# Evaluations without a new best, not only consecutive ones, before that at which SentEval stops.
-PATIENCE = 5
+PATIENCE = 5  # SentEval stops after more evaluations without a new best, not only consecutive ones
 # The defaults of Adam.
 RATE = 1e-3
 BETA1 = 0.9
@@ -89,8 +88,8 @@ def learn(
         gains = accuracies > best_accuracies[running]
         best_accuracies[running[gains]] = accuracies[gains]
         best_parameters[running[gains]] = training.parameters[gains]
-        stops = ~gains & (evaluations_without_gain[running] == PATIENCE)
         evaluations_without_gain[running[~gains]] += 1
+        stops = evaluations_without_gain[running] > PATIENCE
         if stops.any():
             training.keep(~stops)
             running = running[~stops]
