@@ -198,14 +198,17 @@ def count_vectors_of_model(difference: Difference, explanation: Explanation | No
     """
     if difference.cosines is None or difference.ratios is None:  # the widths differ
         return 0
+    ratios = difference.ratios
+    distances = (ratios + 1 / ratios) / 2 - difference.cosines  # as `compare` has them
+    equal = int((distances <= EQUAL).sum())
+    if 2 * equal >= len(distances):  # so the others do not differ by rounding
+        return equal
     # The distances that rounding in bf16 causes, if they were measured.
     largest_noise = 0.0
     mean_noise = 0.0
     if explanation is not None:
         largest_noise = explanation.rounding or 0.0
         mean_noise = explanation.mean_rounding
-    ratios = difference.ratios
-    distances = (ratios + 1 / ratios) / 2 - difference.cosines  # as `compare` has them
     is_close = distances <= max(EQUAL, 3 * largest_noise)
     if not is_close.any() or distances[is_close].mean() > max(EQUAL, 2 * mean_noise):
         return 0

@@ -419,6 +419,30 @@ def test_a_truncated_text_among_many_is_in_the_sample(sentkit, program_of):
     )
 
 
+@pytest.mark.parametrize("limit", [101, 154, 155])
+def test_a_limit_far_above_the_equal_texts_is_found(sentkit, program_of, limit):
+    """All other texts have fewer than 30 tokens, and one has 156."""
+    program = program_of(TINY)
+    texts = [*TEXTS, " ".join(WORDS[5 * k % len(WORDS)] for k in range(1, 150))]
+    assert len(program.ids(texts[-1])) == 156
+    vectors = program.encode(texts, most=limit)
+    explanation = explained(sentkit, texts, vectors, "-m", program.folder)["explanation"]
+
+    assert explanation["changes"] == [f"at most {limit} tokens instead of 512"]
+
+
+def test_a_small_difference_of_few_texts_is_no_rounding(sentkit, program_of):
+    """It is as large as by rounding in bf16, but that would change all texts."""
+    program = program_of(TINY)
+    vectors = program.encode(TEXTS)
+    noise = np.random.default_rng(0).normal(size=vectors[0].shape)
+    vectors[0] += 5e-3 * np.linalg.norm(vectors[0]) / np.linalg.norm(noise) * noise
+    explanation = explained(sentkit, TEXTS, vectors, "-m", program.folder)["explanation"]
+
+    assert (explanation["equal"], explanation["explained"]) == (False, False)
+    assert f"{len(TEXTS) - 1} of {len(TEXTS)} vectors" in explanation["text"]
+
+
 def test_pairs_and_other_names_of_fields(sentkit, program_of, tmp_path):
     """Each text of a pair counts; blank texts are left out."""
     program = program_of(TINY)

@@ -21,11 +21,11 @@ from sentkit.model.causes.compared import CLOSE, EQUAL, Result, compare
 from sentkit.model.causes.padding import padded_results
 from sentkit.model.causes.passes import VariantEncoder
 from sentkit.model.causes.settings import Settings, Variant
+from sentkit.model.causes.truncation import likely_limit
 from sentkit.model.causes.variants import (
     all_variants,
     change_of_lengths,
     recorded_changes,
-    variants_of_length,
     variants_of_weights,
 )
 from sentkit.model.checkpoint_model import CheckpointModel
@@ -115,7 +115,6 @@ class Search:
         self.largest_distance = float(self.distances.max())
         self.rounding: float | None = None  # the largest distance by rounding in bf16
         self.mean_rounding = 0.0
-        self.rounding_explains = False
         self.explained_limit = CLOSE  # largest distance of a text that a change explains
         self.differs = np.ones(len(target), bool)
         self.results = list[Result]()
@@ -144,8 +143,6 @@ class Search:
         explanation = self.judge_equality() or self.of_record(record) or self.causes()
         if explanation is not None:
             return explanation
-        if self.rounding_explains:
-            return self.of_equal_vectors()
         return Explanation(
             equal=False,
             largest_distance=self.largest_distance,
@@ -175,11 +172,10 @@ class Search:
         distances_of_bf16 = self.distances_of_bf16()
         self.rounding = float(distances_of_bf16.max())
         self.mean_rounding = float(distances_of_bf16.mean())
-        self.rounding_explains = self.is_rounding(distances_of_bf16)
         self.differs = self.distances > EQUAL
         # If few texts differ, and the others are equal, the cause is not rounding.
         is_spread = np.median(self.distances) >= SPREAD * distances_of_bf16.mean()
-        if self.rounding_explains and is_spread:
+        if self.is_rounding(distances_of_bf16) and is_spread:
             return (
                 self.of_fewer_bits(ROUNDED_IN_NOISE)
                 or self.with_factor()
@@ -199,7 +195,9 @@ class Search:
         """One change, fewer bits of the weights, states of padding, or more changes."""
         variants = all_variants(self.encoder, self.target.shape[1])
         if self.declared is not None:
-            variants += variants_of_length(self.encoder, self.declared)
+            limit = likely_limit(self.encoder, self.target, self.declared)
+            if limit is not None and limit not in variants:
+                variants.append(limit)
         singles = self.screened([(variant,) for variant in variants], ())
         verified = self.verified(singles)
         if self.explains_all(verified):

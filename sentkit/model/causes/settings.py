@@ -7,7 +7,7 @@ from typing import Any
 
 from sentkit.formats.checkpoints.readout import NAMED
 
-LENGTHS = (16, 32, 64, 128, 256, 512)
+LENGTHS = (16, 32, 64, 128, 256, 384, 512)
 WEIGHTS = {
     "int8 by row": "weights in int8, a scale for each row",
     "int8": "weights in int8, a scale for each matrix",

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sentkit.formats.checkpoints.readout import CONV, NAMED, WK_REDUCTIONS, parse_readout
-from sentkit.model.causes.compared import CLOSE, Result
 from sentkit.model.causes.passes import VariantEncoder
 from sentkit.model.causes.settings import (
     LENGTHS,
@@ -14,14 +13,13 @@ from sentkit.model.causes.settings import (
     Variant,
     shown,
 )
+from sentkit.model.causes.truncation import change_of_limit
 from sentkit.model.checkpoint_reading import same
 from sentkit.model.query_encoder import recorded_options
 from sentkit.model.reading import width_after_steps
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import width_of_vectors
 from sentkit.transforms.steps import Linear, Norm, Truncate
-
-MOST_LENGTHS = 24  # limits that are tried between the longest equal text and the shortest other one
 
 
 def recorded_changes(encoder: VariantEncoder, record: Mapping[str, Any]) -> list[Variant]:
@@ -127,28 +125,8 @@ def change_of_prompt(prompt: str, declared: str) -> Variant:
     return Variant(name, {"prompt": prompt})
 
 
-def change_of_limit(length: int, declared: int) -> Variant:
-    """Another largest number of tokens."""
-    return Variant(f"at most {length} tokens instead of {declared}", {"max_length": length})
-
-
 def other_end(end: str) -> str:
     return "start" if end == "end" else "end"
-
-
-def variants_of_length(encoder: VariantEncoder, declared: Result) -> Iterator[Variant]:
-    """Limits of the length with which exactly those texts change that differ as declared."""
-    most = encoder.reading.tokenizer.max_length
-    lengths = encoder.lengths()
-    # By the cosine: a factor of the norms is that of the longer texts.
-    is_equal = 1.0 - declared.cosines <= CLOSE
-    if is_equal.all() or not is_equal.any():
-        return iter(())
-    longest_equal = int(lengths[is_equal].max())
-    shortest_other = int(lengths[~is_equal].min())
-    limits = range(longest_equal, min(shortest_other, longest_equal + MOST_LENGTHS))
-    possible = [change_of_limit(limit, most) for limit in limits if limit not in LENGTHS]
-    return that_change_tokens(encoder, possible)
 
 
 def that_change_tokens(encoder: VariantEncoder, possible: Iterable[Variant]) -> Iterator[Variant]:
