@@ -428,7 +428,7 @@ def draw_grid(axes: Any, grid: Grid) -> None:
             axes.text(
                 grid.x[column],
                 grid.y[row],
-                f"{value:.2f}",
+                f"{value:z.2f}",  # z: no sign of a zero
                 ha="center",
                 va="center",
                 color=colour,

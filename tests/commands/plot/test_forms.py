@@ -303,10 +303,13 @@ def test_the_shade_of_a_count_grows_with_its_logarithm():
 
 
 def test_values_in_the_cells_replace_the_bar_of_shades():
-    grid = Grid("v", np.array([[0.5, np.nan]]), np.arange(2.0), np.zeros(1), 0.0, 1.0, shown=True)
+    """A value that is rounded to zero has no sign."""
+    values = np.array([[0.5, np.nan, -0.0016]])
+    grid = Grid("v", values, np.arange(3.0), np.zeros(1), 0.0, 1.0, shown=True)
     [axes] = figure(panel(grid=grid)).axes
 
-    assert [(text.get_text(), text.get_position()) for text in axes.texts] == [("0.50", (0, 0))]
+    texts = [(text.get_text(), text.get_position()) for text in axes.texts]
+    assert texts == [("0.50", (0, 0)), ("0.00", (2, 0))]
 
 
 def test_a_logarithmic_axis_has_its_ticks():
