@@ -473,3 +473,12 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
         ticks.set_ticks([])
     elif not axis.log:
         ticks.set_major_locator(MaxNLocator("auto", integer=axis.whole, steps=[1, 2, 2.5, 5, 10]))
+    if axis.numbers:
+        ticks.set_major_formatter(lambda value, _: number_at(axis.numbers, value))
+
+
+def number_at(numbers: Sequence[int], value: float) -> str:
+    """The text of a tick on an axis with numbers. It has ticks outside of the data, too."""
+    if 1 <= value <= len(numbers):
+        return str(numbers[int(value) - 1])
+    return ""

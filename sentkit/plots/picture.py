@@ -24,6 +24,7 @@ class Axis:
     names: tuple[str, ...] = ()  # of the values 0, 1, 2 ...
     whole: bool = False  # only whole numbers
     ticks: tuple[float, ...] = ()  # the values with a number; none: chosen by the range
+    numbers: tuple[int, ...] = ()  # in place of the values 1, 2, 3 ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,11 @@ def grid_records(grid: Grid, panel: Panel) -> Iterator[Record]:
 
 
 def axis_value(axis: Axis, value: float) -> float | str | None:
-    """The name at this value of an axis with names, otherwise the number."""
+    """The name or the number at this value of an axis that has them, otherwise the value."""
     if axis.names:
         return axis.names[int(value)]
+    if axis.numbers:
+        return axis.numbers[int(value) - 1]
     return json_number(value)
 
 

@@ -39,12 +39,18 @@ def heat(inputs: Inputs, metric: str) -> Picture:
         advice = f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}"
         raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
 
-    # The similarities (n, n), and the text or the name of each row.
+    # The similarities (n, n), and the number and the text of each row.
     fields = common_field_names(inputs)
+    numbers = []
     names = []
     similarities = []
-    for row, similarities_of_row in similarity_rows(blocks, metric=metric):
-        name = f"row {row.number}"
+    rows = similarity_rows(blocks, metric=metric)
+    for position, (row, similarities_of_row) in enumerate(rows, start=1):
+        number = row.number
+        if len(inputs.paths) > 1:
+            number = position  # each file has a row 1
+        numbers.append(number)
+        name = f"row {number}"
         for field in naming_field(row, fields).values():
             name = str(row.values[field])
         names.append(name)
@@ -66,9 +72,9 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     )
     y = Axis("text", "", names=tuple(names))
     if has_numbers:
-        x = Axis("column", "row", whole=True, ticks=tuple(indices + 1))
+        x = Axis("column", "row", ticks=tuple(indices + 1), numbers=tuple(numbers))
         return Picture((Panel(x, y, grid=grid, note=metric, downward=True),), height=0.4)
-    x = Axis("column", "row", whole=True)
+    x = Axis("column", "row", whole=True, numbers=tuple(numbers))
     return Picture((Panel(x, y, grid=grid, downward=True),), height=0.65, is_wide=True)
 
 

@@ -84,6 +84,31 @@ def test_heat_has_the_similarities_of_all_sentences(plot):
     assert [record["text"] for record in records[::2]] == ["row 1", "dog"]
 
 
+@pytest.mark.parametrize("count", [4, 10])
+def test_columns_of_heat_have_the_numbers_of_the_rows(plot, svg, count):
+    """Blank lines count, so that a number is that of a message about the row."""
+    rows = [in_jsonl({"embedding": [n + 1, 1]}) for n in range(count)]
+    numbers = [2, *range(4, count + 3)]
+    stdin = "\n" + rows[0] + "\n" + "".join(rows[1:])
+    records = plot("heat", stdin=stdin)
+    texts = svg("heat", stdin=stdin)
+
+    assert [record["column"] for record in records[:count]] == numbers
+    assert [record["text"] for record in records[::count]] == [f"row {n}" for n in numbers]
+    ticks = texts[: texts.index("row")]
+    assert {int(tick) for tick in ticks} <= {*numbers}
+    if count == 4:
+        assert ticks == ["2", "4", "5", "6"]
+
+
+def test_rows_of_several_files_are_counted_on(plot, tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("\n" + in_jsonl({"embedding": [1, 0]}))
+    records = plot("heat", "a.jsonl", "b.jsonl")
+
+    assert [record["column"] for record in records] == [1, 2, 1, 2]
+
+
 def test_heat_draws_a_hundred_sentences(sentkit):
     lines = [{"text": str(n), "embedding": [n + 1, 1]} for n in range(101)]
     result = sentkit("plot", "heat", stdin=in_jsonl(*lines))
