@@ -163,6 +163,13 @@ def test_auto_reads_the_variables_of_the_launchers(environment, expected):
             parse_shard("auto", environment)
 
 
+def test_shard_0_is_the_last_shard():
+    """So an array of jobs can start at 0, as the manual says."""
+    first, last = parse_shard("0/3"), parse_shard("3/3")
+
+    assert [first.has(block) for block in range(7)] == [last.has(block) for block in range(7)]
+
+
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_each_process_of_torchrun_tells_the_error_of_its_shard(encode, monkeypatch, rank):
     monkeypatch.setenv("RANK", rank)
