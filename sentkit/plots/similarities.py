@@ -6,7 +6,7 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
-from sentkit.formats.files import shown_path
+from sentkit.formats.files import shown_path, text_of_paths
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_field_names
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
@@ -14,6 +14,7 @@ from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.pairs import similarity_rows
 from sentkit.metrics.statistics import spearman
+from sentkit.metrics.zero_vectors import ZeroVectorCounter
 from sentkit.plots.picture import LARGEST, Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 
@@ -33,11 +34,14 @@ def heat(inputs: Inputs, metric: str) -> Picture:
             block.rows.refuse_all("this row has several vectors; plot heat draws sentences")
         return block
 
-    blocks = list(VectorReader(inputs).blocks(check, MOST_SENTENCES + 1))
+    zero_vectors = ZeroVectorCounter("rows")
+    reader = VectorReader(inputs)
+    blocks = list(zero_vectors.counted(reader.blocks(check, MOST_SENTENCES + 1)))
     if sum(len(block) for block in blocks) > MOST_SENTENCES:
         source = shown_path(blocks[-1].rows.sources[-1])
         advice = f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}"
         raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
+    zero_vectors.warn(inputs, text_of_paths(inputs.paths))
 
     # The similarities (n, n), and the number and the text of each row.
     fields = common_field_names(inputs)

@@ -19,6 +19,7 @@ from sentkit.formats.rows.rows import Inputs, lists_of_size
 from sentkit.formats.vectors.store import field_names_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clusters import keywords
+from sentkit.metrics.zero_vectors import ZeroVectorCounter
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import titles
 from sentkit.transforms.fitting import check_width
@@ -67,6 +68,9 @@ def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
     for path, title in zip(inputs.paths, titles(inputs.paths), strict=True):
         items = read_items(inputs, path, options, warn)
         panels.append(draw_items(path, title, items, options, warn))
+        zero_vectors = ZeroVectorCounter("rows")
+        zero_vectors.add(np.array([item.vectors for item in items], np.float32))
+        zero_vectors.warn(inputs, path)
     return Picture(tuple(panels), height=1.0)
 
 

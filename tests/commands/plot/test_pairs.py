@@ -109,6 +109,14 @@ def test_rows_of_several_files_are_counted_on(plot, tmp_path):
     assert [record["column"] for record in records] == [1, 2, 1, 2]
 
 
+def test_heat_warns_of_zero_vectors(sentkit):
+    result = sentkit("plot", "heat", stdin=in_jsonl(*({"embedding": v} for v in ([1, 0], [0, 0]))))
+
+    warning = "-: 1 of 2 rows have a zero vector, as empty texts do, and are not left out"
+    assert result.code == 0
+    assert result.told == [f"sentkit plot heat: warning: {warning}"]
+
+
 def test_heat_draws_a_hundred_sentences(sentkit):
     lines = [{"text": str(n), "embedding": [n + 1, 1]} for n in range(101)]
     result = sentkit("plot", "heat", stdin=in_jsonl(*lines))

@@ -89,6 +89,24 @@ def test_of_equal_scores_the_seed_chooses(plot):
     assert all(len(rows) == 6 and sum(row <= 20 for row in rows) == 3 for rows in chosen)
 
 
+@pytest.mark.parametrize(("kind", "flags"), [("sentence", []), ("pair", ["--gold", "score"])])
+def test_zero_vectors_of_the_picture_have_a_warning(sentkit, kind, flags):
+    """A pair counts once. Rows that are not drawn do not count."""
+    vectors = VECTORS.copy()
+    vectors[[4, 5, 8]] = 0
+    stdin = rows(vectors)
+    if kind == "pair":
+        scores = [9, 8, 7, 6, None, 5]
+        pairs = zip(vectors[::2].tolist(), vectors[1::2].tolist(), scores, strict=True)
+        stdin = in_jsonl(*({"embedding_a": a, "embedding_b": b, "score": s} for a, b, s in pairs))
+    result = sentkit("plot", "space", "--by", "pca", *flags, stdin=stdin)
+
+    count = {"sentence": "3 of 12", "pair": "1 of 5"}[kind]
+    warning = f"-: {count} rows have a zero vector, as empty texts do, and are not left out"
+    assert result.code == 0
+    assert result.told == [f"sentkit plot space: warning: {warning}"]
+
+
 def test_rare_labels_are_one_group(sentkit):
     """500 labels: 19 have a colour, and a warning has the number of the others."""
     labels = [f"topic {n}" for n in range(500)] + ["topic 7", "topic 3"]
