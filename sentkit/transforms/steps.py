@@ -215,6 +215,10 @@ def read_transform(path: str) -> "Linear | Flow":
         from sentkit.transforms.flow import read_flow
 
         return read_flow(path, note.get("width"))
+    tensor_names = read_header(path).entries.keys()
+    if not tensor_names >= {"kernel", "bias"}:
+        advice = "make one with sentkit whiten fit"
+        raise DataError("not a transform", source=path, advice=advice)
     kernel = read_array(path, "kernel").astype(np.float64)
     bias = read_array(path, "bias").astype(np.float64)
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
@@ -222,7 +226,7 @@ def read_transform(path: str) -> "Linear | Flow":
     if not (isinstance(kind, str) and kind.isascii() and kind.isidentifier()):
         kind = "affine"  # the kind becomes a part of the label of a space
     if kind != "map":
-        if "offset" in read_header(path).entries:
+        if "offset" in tensor_names:
             problem = 'damaged: it has an offset, as only a map has, but its "kind" is not "map"'
             raise DataError(problem, source=path)
         return dense_layer(kernel, bias.ravel(), kind=kind, source=path)

@@ -200,6 +200,17 @@ def test_a_transform_that_cannot_be_applied_is_refused(tmp_path, kernel, bias, p
     assert str(caught.value) == f"{path}: {problem}"
 
 
+@pytest.mark.parametrize("name", ["weight", "embedding"])
+def test_a_classifier_and_a_vector_file_are_no_transforms(tmp_path, name):
+    path = str(tmp_path / "a.safetensors")
+    safetensors.numpy.save_file({name: ONE, "bias": ZERO}, path)
+    with pytest.raises(DataError) as caught:
+        read_transform(path)
+
+    assert str(caught.value) == f"{path}: not a transform"
+    assert caught.value.advice == "make one with sentkit whiten fit"
+
+
 def test_metadata_without_json_is_refused(tmp_path):
     with pytest.raises(DataError, match='"sentkit" in the metadata is not JSON'):
         read_transform(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
