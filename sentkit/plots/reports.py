@@ -99,7 +99,8 @@ def means_of_sets(
     count = max(len(scores) for scores in scores_by_encoder.values())
     for key, scores in scores_by_encoder.items():
         if len(scores) < count:
-            problem = f"{len(scores)} reports of {name_of(key)}, but {count} of another encoder"
+            reports = "1 report" if len(scores) == 1 else f"{len(scores)} reports"
+            problem = f"{reports} of {name_of(key)}, but {count} of another encoder"
             raise scores[-1].row.error(problem, advice="draw all of them with the same data sets")
     if count == 1:
         return {key: scores[0] for key, scores in scores_by_encoder.items()}

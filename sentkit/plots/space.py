@@ -243,9 +243,8 @@ def project(
     no_vectors = np.empty((0, 1))  # if there are no items
     vectors = np.concatenate([item.vectors for item in items] or [no_vectors])
     if len(vectors) < FEWEST_VECTORS or (vectors == vectors[0]).all():
-        problem = (
-            f"{len(vectors)} vectors, expected {FEWEST_VECTORS} or more that are not all equal"
-        )
+        count = "1 vector" if len(vectors) == 1 else f"{len(vectors)} vectors"
+        problem = f"{count}, expected {FEWEST_VECTORS} or more that are not all equal"
         raise DataError(problem, source=shown_path(path))
     if options.by == "tsne":
         points = tsne(vectors, path, options)

@@ -203,7 +203,7 @@ def test_domains_have_means_over_seeds(file):
             "masking",
             report("m/out4", 1) * 2 + report("m", 1),
             65,
-            "1 reports of m without 0 tokens, but 2",
+            "1 report of m without 0 tokens, but 2",
         ),
         (
             "masking",
