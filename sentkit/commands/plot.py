@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Option
+from typer import Argument, Option
 
 from sentkit.console import Console, slow
 from sentkit.flags import options
@@ -167,9 +167,15 @@ def curve(
     output_path: options.Picture = "-",
     force: options.Force = False,
     width: options.Width = None,
-    field: options.Field = None,
     rejects: options.Rejects = None,
-    files: options.Files = None,
+    files: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[FILE]...",
+            help="Folders of sentkit train, or their steps.jsonl. [default: standard input, also "
+            "'-']",
+        ),
+    ] = None,
     console: Console,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs."""
@@ -178,7 +184,7 @@ def curve(
     logs = [log for path in input_paths(files) for log in reports.logs_of(path)]
     draw(
         lambda inputs: reports.curve(inputs, list(dict.fromkeys(panels or [])), points),
-        RowSource(logs, field, rejects),
+        RowSource(logs, rejects=rejects),
         (),
         PictureOutput(output_path, force, width),
         console,
@@ -194,9 +200,14 @@ def sweep(
     output_path: options.Picture = "-",
     force: options.Force = False,
     width: options.Width = None,
-    field: options.Field = None,
     rejects: options.Rejects = None,
-    files: options.Files = None,
+    files: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[FILE]...",
+            help="Reports of sentkit score --gold. [default: standard input, also '-']",
+        ),
+    ] = None,
     console: Console,
 ) -> None:
     """Draw scores by layer and readout."""
@@ -204,7 +215,7 @@ def sweep(
 
     draw(
         lambda inputs: reports.sweep(inputs, value),
-        RowSource(input_paths(files), field, rejects),
+        RowSource(input_paths(files), rejects=rejects),
         (),
         PictureOutput(output_path, force, width),
         console,

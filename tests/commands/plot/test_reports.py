@@ -26,6 +26,17 @@ def test_pictures_name_lines_panels_and_axes(svg, tmp_path):
     assert {"a", "b", "loss", "learning rate"} <= {*svg("curve", "a.log", "b.log")}
 
 
+@pytest.mark.parametrize(
+    ("figure", "content"), [("curve", "Folders of sentkit train"), ("sweep", "Reports of")]
+)
+def test_help_names_the_input(sentkit, figure, content):
+    """It is not rows of any format."""
+    for flag in ("-h", "--help"):
+        text = " ".join(sentkit("plot", figure, flag).out.decode().split())
+        assert f"[FILE]... {content}" in text
+        assert "TSV" not in text
+
+
 def test_the_name_of_a_folder_has_no_suffix(plot, tmp_path):
     """A dot is a part of it, as in lr=1.5e-5; only that of an unfinished run is left out."""
     for name in ("lr=1.5e-5", "lr=2.5e-5", "lr=3.5e-5.part"):
