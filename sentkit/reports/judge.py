@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sentkit.arrays import Float32
 from sentkit.formats.checkpoints.folders import is_endpoint
 from sentkit.metrics.comparison.differences import (
     OVERFLOW,
@@ -74,10 +75,11 @@ def judge(difference: Difference, sides: SidesOfModel, model: Any, *, refused: i
         declared = examples.b if examples.a.shape == examples.b.shape else None
         explanation = explain(model, texts, examples.a, declared, sides.record)
         verdict = with_changes(verdict, examples, explanation)
-    elif is_endpoint(model.name):
-        verdict = replace(verdict, kind_of_model="a model behind an API")
     else:
-        verdict = replace(verdict, kind_of_model="a static model")
+        kind = "a model behind an API" if is_endpoint(model.name) else "a static model"
+        verdict = replace(verdict, kind_of_model=kind)
+        if verdict.same_directions:
+            verdict = with_unit_length(verdict, examples)
     if verdict.is_explained:
         return verdict
     equal_vectors = count_vectors_of_model(difference, explanation)
@@ -100,6 +102,20 @@ def with_damage(verdict: Verdict, sides: SidesOfModel) -> Verdict:
         cause = Cause(f"{MISSING} in {count} of {sides.compared} rows", count, count)
         verdict = verdict.with_cause(cause, f"{OVERFLOW}; the first rows are {rows}")
     return verdict
+
+
+def with_unit_length(verdict: Verdict, examples: Matches) -> Verdict:
+    """Add unit length, if only the vectors of A or only those of the model have it."""
+    is_unit_in_a = have_unit_length(examples.a)
+    if is_unit_in_a == have_unit_length(examples.b):
+        return verdict
+    name = "unit length" if is_unit_in_a else "no unit length"
+    return verdict.with_cause(Cause(name, len(examples), len(examples)))
+
+
+def have_unit_length(vectors: Float32) -> bool:
+    lengths = np.linalg.norm(vectors, axis=1)
+    return bool((abs(lengths - 1) <= SAME_FACTOR).all())
 
 
 @dataclass(frozen=True, slots=True)

@@ -464,6 +464,16 @@ def test_pairs_and_other_names_of_fields(sentkit, program_of, tmp_path):
     assert done.told == ["sentkit diff: warning: 1 rows with a blank text are left out"]
 
 
+def test_unit_length_is_seen_without_changes_of_the_model(sentkit):
+    """A static model has no changes to try. Its vectors have unit length."""
+    vectors = np.array(Encoder("static").encode(SENTENCES))
+    longer = vectors * np.linspace(1, 2, len(vectors))[:, None]
+    explanation = explained(sentkit, SENTENCES, longer, "-m", "static")["explanation"]
+
+    assert explanation["changes"] == ["no unit length"]
+    assert explanation["text"] == "vectors.jsonl has the vectors of static with no unit length"
+
+
 def test_a_static_model_is_compared(sentkit):
     vectors = sentkit("encode", "-m", "static", stdin="a cat\na dog\n").vectors()
     texts = ["a cat", "a dog"]
