@@ -6,6 +6,7 @@ quotes.
 """
 
 import csv
+import io
 import re
 import sys
 from collections import Counter, deque
@@ -213,6 +214,40 @@ def header_of(names: Cells, source: str, number: int) -> list[str]:
     return names
 
 
+class CsvLines:
+    """The lines of blocks, one after the other, for csv.reader. Knows the record that is read."""
+
+    def __init__(self, source: str, blocks: Iterator[LineBlock]) -> None:
+        self.source = source
+        self.blocks = blocks
+        self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
+        self.start_record()
+
+    def start_record(self) -> None:
+        """The next line is the first one of a record."""
+        self.first_number = 0
+        self.first_line = b""
+        self.line_count = 0
+        self.record = bytearray()  # an object for each line would need much memory
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if not self.waiting:
+            first, lines = next(self.blocks)
+            self.waiting.extend(enumerate(lines, first))
+        number, line = self.waiting.popleft()
+        if self.line_count == 0:
+            self.first_number = number
+            self.first_line = line
+        self.line_count += 1
+        self.record += line
+        if isinstance(line, LongLine) or is_too_long(len(self.record) - 1):
+            raise long_record(lines=self.line_count).at(self.source, self.first_number)
+        return line.decode(errors="replace")
+
+
 class CsvReader:
     """Reads the records of blocks of lines. A quoted field can have lines of several blocks."""
 
@@ -230,12 +265,10 @@ class CsvReader:
         self.delimiter = delimiter
         self.width = width
         self.options = options
-        self.waiting = deque[tuple[int, bytes]]()  # lines that were read, with their numbers
-        # the lines of the current record, with their numbers
-        self.record_lines = list[tuple[int, bytes]]()
         # a quoted field of an earlier record has a delimiter or a newline
         self.needs_quotes = False
-        self.reader = csv.reader(self.texts(), strict=True, delimiter=delimiter)
+        self.lines = CsvLines(source, blocks)
+        self.reader = csv.reader(self.lines, strict=True, delimiter=delimiter)
 
     def records(self) -> Iterator[Records]:
         """The records of one block after the other.
@@ -247,7 +280,7 @@ class CsvReader:
             all_lines = b"".join(lines)
             quoted = b'"' in all_lines or b"\r" in all_lines.replace(b"\r\n", b"")
             if quoted or LongLine in map(type, lines):
-                self.waiting.extend(enumerate(lines, first))
+                self.lines.waiting.extend(enumerate(lines, first))
                 yield from self.waiting_records()
             else:
                 rows = cells_of(texts_of(lines), self.delimiter)
@@ -259,14 +292,15 @@ class CsvReader:
         numbers = list[int]()
         raws = list[bytes]()
         rows = list[Cells]()
-        while self.waiting:
+        while self.lines.waiting:
+            self.lines.start_record()
             try:
                 cells = self.next_record()
             except DataError:  # a record over the limit
                 yield numbers, raws, rows
                 raise
-            numbers.append(self.record_lines[0][0])
-            raws.append(b"".join([line for _, line in self.record_lines]))
+            numbers.append(self.lines.first_number)
+            raws.append(bytes(self.lines.record))
             text = text_of(raws[-1])
             if isinstance(text, BadLine):
                 cells = text
@@ -275,34 +309,14 @@ class CsvReader:
         yield numbers, raws, rows
 
     def next_record(self) -> Cells:
-        self.record_lines.clear()
         try:
             cells = next(self.reader) or [""]  # an empty line is one empty field
         except csv.Error as error:  # an unclosed quote, or text after a closing quote
             return self.bad_record(str(error))
-        without_quotes = fields_without_quotes(self.record_lines[0][1], self.delimiter)
-        if len(self.record_lines) > 1 or without_quotes != len(cells):
+        without_quotes = fields_without_quotes(self.lines.first_line, self.delimiter)
+        if self.lines.line_count > 1 or without_quotes != len(cells):
             self.needs_quotes = True
         return cells
-
-    def texts(self) -> Iterator[str]:
-        """The waiting lines, then those of the next blocks; adds each to the record's lines."""
-        size = 0
-        while True:
-            if not self.waiting:
-                first, lines = next(self.blocks, (0, list[bytes]()))
-                if not lines:
-                    return
-                self.waiting.extend(enumerate(lines, first))
-            number, line = self.waiting.popleft()
-            if not self.record_lines:
-                size = 0
-            size += len(line)
-            self.record_lines.append((number, line))
-            if isinstance(line, LongLine) or is_too_long(size - 1):
-                first_number = self.record_lines[0][0]
-                raise long_record(lines=len(self.record_lines)).at(self.source, first_number)
-            yield line.decode(errors="replace")
 
     def bad_record(self, problem: str) -> BadLine:
         """The error for a record, with the advice that fits the lines around it."""
@@ -310,16 +324,17 @@ class CsvReader:
             advice = "if its lines end with a carriage return alone, use: tr '\\r' '\\n' < FILE"
             return BadLine("not CSV: a carriage return outside of quotes", advice)
         is_open = "unexpected end of data" in problem
+        waiting_lines = [line for _, line in self.lines.waiting]
         seems_text = not self.needs_quotes and all(
             fields_without_quotes(line, self.delimiter) == self.width
-            for _, line in [*self.record_lines, *self.waiting]
+            for line in chain(io.BytesIO(self.lines.record), waiting_lines)
             if line.strip(b"\r\n")
         )
         advice = advice_on_quotes(self.source, self.options, seems_text=seems_text, is_open=is_open)
         if is_open:
             problem = "a quote is not closed"
-        if len(self.record_lines) > 1:
-            record = lines_of_record(self.record_lines[0][0], len(self.record_lines))
+        if self.lines.line_count > 1:
+            record = lines_of_record(self.lines.first_number, self.lines.line_count)
             if is_open:
                 problem += f", so {record}"
             else:

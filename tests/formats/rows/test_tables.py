@@ -313,6 +313,21 @@ def test_rows_do_not_depend_on_the_boundaries_of_reads(write, pieces, size, name
     assert read(size) == read(65_536)
 
 
+def test_a_long_record_of_csv_needs_no_object_for_each_line(write, monkeypatch):
+    """A megabyte in lines of two bytes; the reader of Python has four bytes for a character."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.MAX_LINE", 1 << 20)
+    path = write("a.csv", b'id,text\n1,"' + b"x\n" * (1 << 20))
+    rows = Inputs([path]).read(lambda row: row)
+    tracemalloc.start()
+
+    with pytest.raises(DataError, match=r"a.csv:2: a row of more than 1048576 bytes"):
+        next(rows)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16_000_000
+
+
 @pytest.mark.parametrize("size", [7, 100, 65_536])
 def test_rows_before_a_long_record_of_csv_are_read(write, size, monkeypatch):
     """The limit is 100 bytes; the record over it begins in the fourth line."""
