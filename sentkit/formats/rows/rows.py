@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import orjson
+import pybase64
 
 from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import bare_suffix, json_line, local_path, open_input, shown_path
@@ -169,7 +170,7 @@ class Rejects:
         if self.file is not None:
             record = {"file": shown_path(error.source), "line": error.line, "reason": error.problem}
             if not isinstance(raw, lines.LongLine):
-                record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
+                record |= record_of_row(raw.rstrip(b"\r\n"))
             self.file.write(json_line(record))
 
     def written_lines(self) -> set[bytes]:
@@ -209,6 +210,14 @@ class Rejects:
             self.file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.file.name) from error
+
+
+def record_of_row(row: bytes) -> dict[str, str]:
+    """The field of `Rejects.add` with a row. A JSON string cannot have bytes that are not UTF-8."""
+    try:
+        return {"row": row.decode()}
+    except UnicodeDecodeError:
+        return {"row_base64": pybase64.b64encode(row + b"\n").decode()}
 
 
 def is_part_of_record(line: bytes) -> bool:
