@@ -166,18 +166,23 @@ def check_names(fields: list[tuple[str, Any]]) -> None:
 
 
 def vector(name: str, value: object) -> Any:
-    """A vector as float32, from a list of numbers or base64; None for null."""
+    """A vector as float32, from a list of numbers or base64; None for null. A ValueError for other
+    values.
+    """
     if value is None:
         return None
-    try:
-        if isinstance(value, str) and value:
-            return np.frombuffer(pybase64.b64decode(value, validate=True), "<f4")
-        if isinstance(value, list) and value and not set(map(type, value)) - {int, float}:
-            with np.errstate(over="ignore"):
-                return np.array(value, np.float32)
-    except ValueError:  # not base64
-        pass
-    raise ValueError(f'"{name}" is {json_type(value)}, expected a vector')
+    numbers = None
+    if isinstance(value, str) and value:
+        with suppress(ValueError):  # not base64
+            numbers = np.frombuffer(pybase64.b64decode(value, validate=True), "<f4")
+    elif isinstance(value, list) and value and not set(map(type, value)) - {int, float}:
+        with np.errstate(over="ignore"):
+            numbers = np.array(value, np.float32)
+    if numbers is None:
+        raise ValueError(f'"{name}" is {json_type(value)}, expected a vector')
+    if not np.isfinite(numbers).all():
+        raise ValueError(f'"{name}" has NaN, infinity or a number that is too large for float32')
+    return numbers
 
 
 def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:

@@ -423,6 +423,9 @@ def test_rows_that_do_not_fit_are_refused(tmp_path, monkeypatch, rows, problem):
     assert problem_of(tmp_path, *rows).startswith(problem)
 
 
+TOO_LARGE = '"embedding" has NaN, infinity or a number that is too large for float32'
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -432,6 +435,10 @@ def test_rows_that_do_not_fit_are_refused(tmp_path, monkeypatch, rows, problem):
         (b'{"embedding":"no vector"}', '"embedding" is a string, expected a vector'),
         (b'{"embedding":[]}', '"embedding" is a list, expected a vector'),
         (b'{"embedding":[true]}', '"embedding" is a list, expected a vector'),
+        *(
+            (b'{"embedding":%b}' % vector, TOO_LARGE)
+            for vector in (b"[1e39,1]", b'"AACAfwAAgD8="')  # the base64 of infinity and 1
+        ),
         (b'{"id":%d}' % 2**63, f"{2**63} is too large for int64"),
         (
             b'{"id":{"a":[1e300,{"b":%d}]}}' % (-(2**63) - 1),
