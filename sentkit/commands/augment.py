@@ -75,7 +75,8 @@ def augment(
     output = Output(output_path, force)
     output.check_rows()
     rows = RowSource(input_paths(files), field, rejects)
-    with rows.open(console, output, field_names=("text",), reads=reads) as inputs:
+    field_names = ("text", key, operations[0].field_name)
+    with rows.open(console, output, field_names=field_names, reads=reads) as inputs:
         variant_rows = VariantRows(common_field_names(inputs).get("text", "text"), replace=replace)
         synonyms_of = read_synonyms(synonyms) if synonyms else {}
         chain = Chain(operations, seed, mark, synonyms_of)
@@ -113,9 +114,10 @@ def sentences(
     from sentkit.formats.rows.kinds import filled_string
     from sentkit.formats.vectors.store import common_field_names
 
+    names_in_input = common_field_names(inputs)
     if paraphrases is not None:
-        paraphrases_of = read_paraphrases(paraphrases, key)
-        key_field = common_field_names(inputs).get(key, key)
+        key_field = names_in_input.get(key, key)
+        paraphrases_of = read_paraphrases(paraphrases, key_field, key)
         return inputs.read(
             lambda row: (
                 variant_rows.read(row),
@@ -123,21 +125,20 @@ def sentences(
                 None,
             )
         )
+    if operation.field_name is None:
+        return inputs.read(lambda row: (variant_rows.read(row), (), None))
+    field = names_in_input.get(operation.field_name, operation.field_name)
     if operation.kind.takes_all:
-        return sentences_of_labels(inputs, variant_rows, operation)
-    field = operation.field_name
-    if field:
-        return inputs.read(lambda row: (variant_rows.read(row), [filled_string(row, field)], None))
-    return inputs.read(lambda row: (variant_rows.read(row), (), None))
+        return sentences_of_labels(inputs, variant_rows, field)
+    return inputs.read(lambda row: (variant_rows.read(row), [filled_string(row, field)], None))
 
 
 def sentences_of_labels(
-    inputs: "Inputs", variant_rows: "VariantRows", operation: "RequestedOperation"
+    inputs: "Inputs", variant_rows: "VariantRows", label_field: str
 ) -> "Iterator[Source]":
     """Each sentence with the texts of its label. All rows are kept in memory."""
     from sentkit.formats.rows.kinds import class_value
 
-    label_field = operation.value  # of same-label=FIELD
     labelled = list(
         inputs.read(lambda row: (variant_rows.read(row), class_value(row, label_field)))
     )

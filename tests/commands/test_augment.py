@@ -127,6 +127,30 @@ def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
     assert result.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
 
 
+@pytest.mark.parametrize("name", ["title", "text"])
+def test_field_names_the_key_in_both_files(sentkit, jsonl, tmp_path, name):
+    """Paraphrases can have the standard name, too."""
+    (tmp_path / "p.tsv").write_text(f"{name}\tparaphrase\nA\tone\n")
+    flags = ("--op", "paraphrase", "--paraphrases", "p.tsv", "--field", "text=title")
+    result = sentkit("augment", *flags, stdin=jsonl({"title": "A"}))
+
+    assert (result.code, [row["text_b"] for row in result.rows]) == (0, ["one"])
+
+
+def test_field_renames_the_fields_of_flags(sentkit, jsonl, tmp_path):
+    (tmp_path / "p.tsv").write_text("ident\tparaphrase\n7\tone\n")
+    rows = jsonl({"text": "A", "ident": 7, "class": "x", "not": "no A"})
+    flags_of_operation = (
+        ("paraphrase", "--paraphrases", "p.tsv", "--key", "id", "--field", "id=ident"),
+        ("negate=no", "--field", "no=not"),
+        ("same-label=label", "--field", "label=class"),
+    )
+    results = [sentkit("augment", "--op", *flags, stdin=rows) for flags in flags_of_operation]
+
+    assert [result.code for result in results] == [0, 0, 0]
+    assert [result.rows[0]["text_b"] for result in results] == ["one", "no A", "A"]
+
+
 def test_texts_of_the_same_label(sentkit, jsonl):
     """Each row gets each other text of its label in some view, never its own, unless it is
     alone.

@@ -126,12 +126,18 @@ def name_in(row: Row, field: str) -> str:
     raise wrong_field(row, field, "a string or a whole number")
 
 
-def read_paraphrases(path: str, key: str) -> Mapping[str, Sequence[str]]:
-    """Read paraphrases by the field `key`; several rows can have the same key."""
+def read_paraphrases(path: str, key: str, standard_key: str) -> Mapping[str, Sequence[str]]:
+    """Read paraphrases by the field `key`; several rows can have the same key.
+
+    A row without this field has `standard_key`, the name of the field before --field.
+    """
 
     def parse(row: Row) -> tuple[str, str]:
         row.check_duplicate_names()
-        return name_in(row, key), filled_string(row, "paraphrase")
+        key_of_row = key
+        if key not in row.values and standard_key in row.values:
+            key_of_row = standard_key
+        return name_in(row, key_of_row), filled_string(row, "paraphrase")
 
     paraphrases: defaultdict[str, list[str]] = defaultdict(list)
     for name, paraphrase in Inputs([path]).read(parse):
