@@ -112,10 +112,20 @@ def has_vectors(rows: RowSource, path: str) -> bool:
     checkpoint.
     """
     from sentkit.formats.checkpoints.folders import is_endpoint
-    from sentkit.formats.files import bare_suffix, is_folder, is_there, local_path
+    from sentkit.formats.files import (
+        MAPPED,
+        bare_suffix,
+        exists,
+        is_folder,
+        is_there,
+        local_path,
+    )
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
+    from sentkit.formats.rows.rows import SUFFIXES
 
     if path == "-":
+        return True
+    if exists(path) and not is_folder(path) and not is_there(path):  # a pipe or a device
         return True
     if is_endpoint(path) and "#" in path:  # a model behind an API, not a file
         return False
@@ -123,7 +133,7 @@ def has_vectors(rows: RowSource, path: str) -> bool:
         return True
     if is_there(local_path(path)):
         return not holds_word_vectors(path)
-    if bare_suffix(path) in (".safetensors", ".jsonl", ".parquet"):  # no name of a model
+    if bare_suffix(path) in (*SUFFIXES, *MAPPED):  # no name of a model
         raise NoInputError(f"{path}: no such file")
     return False
 

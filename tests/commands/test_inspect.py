@@ -1,5 +1,8 @@
 """`inspect`: checkpoints, vectors, transforms, and other files."""
 
+import os
+from threading import Thread
+
 import numpy as np
 import pytest
 
@@ -39,6 +42,24 @@ def test_an_array_is_a_file_of_vectors_unless_words_are_beside_it(inspect, tmp_p
     assert {name: as_vectors[name] for name in counts} == counts
     assert as_vectors["norm"] == {"min": 0, "mean": pytest.approx(10 / 3), "max": 5}
     assert inspect("x.npy")["words"] == 3
+
+
+def test_a_named_pipe_has_rows(inspect, tmp_path):
+    os.mkfifo(tmp_path / "rows")
+    rows = b'{"embedding":[1,2]}\n{"embedding":[3,4]}\n'
+    writer = Thread(target=(tmp_path / "rows").write_bytes, args=[rows])
+    writer.start()
+    record = inspect("rows")
+    writer.join()
+
+    assert (record["rows"], record["numbers"]) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv.gz", "a.ndjson", "a.npy", "a.txt"])
+def test_a_missing_file_is_not_a_model(sentkit, name):
+    result = sentkit("inspect", name)
+
+    assert (result.code, result.err) == (66, f"sentkit inspect: {name}: no such file\n")
 
 
 def test_a_kernel_without_bias_is_not_a_transform(inspect, tmp_path):
