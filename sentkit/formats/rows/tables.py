@@ -65,11 +65,13 @@ def table_blocks(
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
-    With `columns`, there is no header line. A blank line is a row only in a table of one column,
-    where it is an empty text. Without `quoting`, a warning names the first TSV line with a quoted
-    field.
+    With `columns`, there is no header line. Below the header, a blank line is a row only in a table
+    of one column, where it is an empty text. Without `quoting`, a warning names the first TSV line
+    with a quoted field.
     """
     header = list(options.columns)
+    if not header:
+        blocks = without_blank_start(blocks)
     quoting = options.quoting or QUOTING[format]
     delimiter, blocks = detected(blocks, DELIMITERS[format], len(header), quoting)
     if delimiter != DELIMITERS[format][0]:
@@ -109,6 +111,15 @@ def table_blocks(
                     problem += f"; {lines_of_record(numbers[index], line_count)}, {OPEN_QUOTE}"
                 values.append(BadLine(problem, advice))
         yield block_of_values(values, source, [*numbers], raws)
+
+
+def without_blank_start(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
+    """The lines from the first one that is not blank."""
+    for first, lines in blocks:
+        for index, line in enumerate(lines):
+            if line.strip(b"\r\n"):
+                return chain([(first + index, lines[index:])], blocks)
+    return blocks
 
 
 def filled_records(
@@ -206,6 +217,9 @@ def has_quoted_field(line: bytes, delimiter: str) -> bool:
 def header_of(names: Cells, source: str, number: int) -> list[str]:
     if isinstance(names, BadLine):
         raise names.at(source, number) from names
+    if names == ["sep=", ""]:
+        problem = "the first line gives Excel the separator, expected the header"
+        raise BadLine(problem, "leave it out: tail -n +2 FILE").at(source, number)
     if not all(names):
         advice = "give each column a name; with pandas, use to_csv(index=False)"
         raise BadLine("the header has a column without a name", advice).at(source, number)

@@ -103,9 +103,24 @@ def test_blank_lines_are_no_rows_of_several_columns(rows_of, name, mark, end):
     ]
 
 
+@pytest.mark.parametrize("size", [1, 65_536])
+@pytest.mark.parametrize("start", [b"\n", b"\r\n\n", b"\xef\xbb\xbf\n"])
+def test_blank_lines_before_the_header_are_skipped(rows_of, monkeypatch, start, size):
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", size)
+    (row,) = rows_of("a.csv", start + b"text;n\na;1\n")
+
+    assert (row.number, row.values) == (start.count(b"\n") + 2, {"text": "a", "n": "1"})
+
+
+@pytest.mark.parametrize("content", [b"\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_a_table_of_blank_lines_has_no_rows(problem_of, content):
+    assert problem_of("a.csv", content) == "a.csv"  # "no rows in" this file
+
+
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
+        (b"sep=;", "the first line gives Excel the separator, expected the header"),
         (b",text", "the header has a column without a name"),
         (b"text,text", "duplicate column name in the header"),
         (b"text,\xff", "not UTF-8"),
