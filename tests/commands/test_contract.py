@@ -294,7 +294,7 @@ def test_damaged_files_are_refused(run, case, tmp_path):
 
     assert (truncated.code, not_utf8.code) == (65, 65)
     assert "rows.jsonl.gz: incomplete or damaged gzip file" in truncated.err
-    assert f": -:{case.good.count(chr(10)) + 1}: not JSON" in not_utf8.err
+    assert f": -:{case.good.count(chr(10)) + 1}: not UTF-8" in not_utf8.err
 
 
 @renaming

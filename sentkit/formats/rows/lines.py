@@ -95,7 +95,8 @@ def lines_of(chunks: Iterable[bytes], *, is_start: bool = True) -> Iterator[Line
         last = long_line(b"".join(pieces), size)
         if number == 1 and is_start:
             last = without_mark(last)
-        yield number, [last]
+        if last:  # the file is more than a mark
+            yield number, [last]
 
 
 def long_line(line: bytes, size: int) -> bytes:
@@ -306,6 +307,9 @@ def object_of(line: bytes) -> dict[str, Any] | BadLine:
     try:
         values = orjson.loads(line.strip())
     except orjson.JSONDecodeError as error:
+        text = text_of(line)
+        if isinstance(text, BadLine):
+            return text
         problem = f"not JSON: {error.msg} (column {error.colno})"
         # Python's json module writes these names.
         name = NOT_A_NUMBER.match(line.strip(), error.colno - 1)

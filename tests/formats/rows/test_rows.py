@@ -56,8 +56,8 @@ def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of, content, lines):
         (b'{"a":NaN}', "not JSON: "),
         (b'{"a":1e400}', "not JSON: number is infinity"),
         (b'{"a":"\\ud800"}', "not JSON: "),
-        (b'{"a":"\xff"}', "not JSON: "),
-        (b'{"a":"\0"}', "not JSON: "),
+        (b'{"a":"\xff"}', "not UTF-8 "),
+        (b'{"a":"\0"}', "a NUL byte: "),
         (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "not JSON: "),
         (b"[1,2]", "this row is a list, expected an object"),
         (b"12", "this row is a number, expected an object"),
@@ -179,6 +179,19 @@ def test_json_after_text_is_refused(problem_of, content, problem):
     assert problem_of("a", content).startswith(problem)
 
 
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.jsonl", "a.md"])
+def test_a_file_that_is_only_a_mark_has_no_rows(problem_of, name):
+    assert problem_of(name, b"\xef\xbb\xbf") == name  # "no rows in" this file
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv"])
+def test_rows_in_latin_1_have_one_message(problem_of, name):
+    line = b'{"text":"x","y":"caf\xe9"}\n'
+    problem = f"{name}:2: not UTF-8 (byte 21 of the line); for Latin-1: iconv -f latin1"
+
+    assert problem_of(name, b'{"text":"x"}\n' + line).startswith(problem)
+
+
 def test_bad_rows_are_written_with_their_place_and_reason(write):
     rejected = io.BytesIO()
     path = write("a.jsonl", b'{"text":3}\r\n{"text":"x"}\n["\xff\xff"]')
@@ -196,7 +209,7 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     assert number == {"file": path, "line": 1, "reason": reason, "row": '{"text":3}'}
     assert (utf8["line"], "row" in utf8) == (3, False)
     assert b64decode(utf8["row_base64"]) == b'["\xff\xff"]\n'
-    assert utf8["reason"].startswith("not JSON: ")
+    assert utf8["reason"].startswith("not UTF-8 (byte 3 of the line)")
 
 
 def test_blocks_have_a_fixed_size_and_no_rows_are_read_in_advance():
@@ -427,6 +440,8 @@ def test_lines_keep_their_numbers_and_bytes_around_long_ones(pieces, longest, li
     ]
     if expected and expected[0][1] is not None:  # a byte order mark is not a part of the first line
         expected[0] = (1, expected[0][1].removeprefix(MARK))
+    if expected == [(1, b"")]:  # the file is only this mark
+        expected = []
 
     lines = list(numbered(io.BytesIO(content)))
 
