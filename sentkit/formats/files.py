@@ -201,6 +201,11 @@ def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
         try:
             yield io.BufferedReader(ZstdFrames(file, library))
         except (EOFError, library.ZstdError) as error:
+            if "requires too much memory" in str(error):  # its window is larger than 128 MiB
+                advice = f"zstd -dc --long=31 {quote(path)} | sentkit ..."
+                raise DataError(
+                    "the window of this zst file is too large", source=path, advice=advice
+                ) from error
             raise DataError(f"incomplete or damaged zst file: {error}", source=path) from error
     else:
         yield file

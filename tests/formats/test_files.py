@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from sentkit.errors import NoInputError, NoRowsError, UnavailableError
+from sentkit.errors import DataError, NoInputError, NoRowsError, UnavailableError
 from sentkit.formats.files import bare_suffix, expanded, open_input
 from sentkit.formats.rows.rows import Inputs, ReadCounter
 from sentkit.formats.vectors.file_writer import create_vector_file
@@ -113,6 +113,17 @@ def test_zst_without_its_library_names_the_package(tmp_path, monkeypatch):
 
     with pytest.raises(UnavailableError, match=r"\.zst needs the package zstandard"):
         read(str(tmp_path / "a.zst"))
+
+
+def test_a_large_window_of_zst_is_named(tmp_path):
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    path = tmp_path / "a.zst"
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path.write_bytes(compressor.compress(b"x" * 100) + compressor.flush())
+
+    with pytest.raises(DataError, match="the window of this zst file is too large") as caught:
+        read(str(path))
+    assert caught.value.advice == f"zstd -dc --long=31 {path} | sentkit ..."
 
 
 # The share of the input files that has been read
