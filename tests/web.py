@@ -40,6 +40,7 @@ class Web:
         self.redirects = {}  # by path
         self.refused = {}  # the status and the reason of the hub, by path
         self.end = "length"  # what shows the end of an answer: its length, chunks, or nothing
+        self.encoding = None  # the header Content-Encoding, sent in any case
         self.asked = Counter()  # requests by path
         self.authorizations = []
 
@@ -118,6 +119,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(content)))
         if end == "chunks":
             self.send_header("Transfer-Encoding", "chunked")
+        if self.server.web.encoding is not None:
+            self.send_header("Content-Encoding", self.server.web.encoding)
         self.send_header("Connection", "close")
         self.end_headers()
         sent = content[: len(content) // 2] if broken else content

@@ -7,15 +7,28 @@ import re
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
-from sentkit.errors import NoInputError, SentkitError, UnavailableError
+from sentkit.errors import NoInputError, SentkitError, UnavailableError, UsageError
 from sentkit.formats.outputs.temporary import attempt, remove_leftovers
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 HUB = re.compile(
     r"^hf://(?!buckets/)((?:datasets/|spaces/)?)([^/@]+/[^/@]+)(?:@(refs/\w+/[^/]+|[^/]+))?/"
 )
+
+
+# Errors of httpx2 by the name of their class.
+INVALID = ("InvalidURL", "UnsupportedProtocol")
+REASONS = {
+    "ConnectError": "no connection to the server",
+    "ConnectTimeout": "no connection to the server in 60 seconds",
+    "ReadError": "the connection broke",
+    "ReadTimeout": "no answer in 60 seconds",
+    "RemoteProtocolError": "the answer is incomplete, or not HTTP",
+    "DecodingError": "the content is not compressed as its header Content-Encoding says",
+    "TooManyRedirects": "too many redirects",
+}
 
 
 def is_url(path: str) -> bool:  # a local file with such a name stays a local file
@@ -50,8 +63,11 @@ def fetch_http(url: str, copy: Path) -> None:
                 "the server states no length, so that a broken connection would not be detected"
             )
             raise NoInputError(f"{url}: {problem}", advice="download it, and name the local file")
+        chunks = answer.iter_bytes()  # decompressed as the header Content-Encoding says
+        if urlsplit(url).path.lower().endswith((".gz", ".zst")):  # the reader decompresses it
+            chunks = answer.iter_raw()
         with copy.open("wb") as file:
-            file.writelines(answer.iter_raw())
+            file.writelines(chunks)
 
 
 def fetch_with_fsspec(url: str, copy: Path) -> None:  # hf:// through huggingface_hub
@@ -86,8 +102,13 @@ def commit_of(folder: str, name: str, revision: str) -> str:  # at the first loo
 def as_sentkit_error(url: str, error: Exception) -> SentkitError:
     """The failure of a download as an error of sentkit: no such file, or the server failed."""
     status = getattr(getattr(error, "response", None), "status_code", None)
+    name = type(error).__name__
     if isinstance(error, SentkitError):
         return error
+    if name in INVALID:
+        return UsageError(f"{url}: not a valid URL")
+    if isinstance(error, ValueError) and "Protocol not known" in str(error):  # of fsspec
+        return UsageError(f"{url}: unknown scheme {url.partition(':')[0]}")
     if isinstance(error, FileNotFoundError | PermissionError | ValueError) or status in (
         401,
         403,
@@ -95,9 +116,10 @@ def as_sentkit_error(url: str, error: Exception) -> SentkitError:
         410,
     ):
         return NoInputError(f"{url}: no such file, or access is denied")
-    reason = (
-        f"status {status}" if status else getattr(error, "strerror", None) or type(error).__name__
-    )
-    return UnavailableError(
-        f"{url}: cannot be read: {error if isinstance(error, ImportError) else reason}"
-    )
+    if isinstance(error, ImportError):
+        reason = str(error)
+    elif status:
+        reason = f"status {status}"
+    else:
+        reason = getattr(error, "strerror", None) or REASONS.get(name, name)
+    return UnavailableError(f"{url}: cannot be read: {reason}")

@@ -15,6 +15,7 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
+from sentkit.errors import UnavailableError
 from sentkit.formats import urls
 from sentkit.formats.checkpoints.command_record import command_record, inputs_of
 from sentkit.formats.files import open_file, shown_path
@@ -24,6 +25,7 @@ from web import forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
+COMPRESSED = gzip.compress(CONTENT, mtime=0)
 FIRST = "a" * 40  # commits
 SECOND = "b" * 40
 SECRETS = ("hidden", "signed")
@@ -233,8 +235,10 @@ MISSING = ": no such file, or access is denied"
         ("memory://bucket/empty.jsonl", 65, None),
         ("WEB/none.jsonl", 66, MISSING),
         ("WEB/closed.jsonl", 66, MISSING),
-        ("http://127.0.0.1:9/none.jsonl", 69, ": cannot be read: ConnectError"),
-        ("odd://none.jsonl", 66, MISSING),
+        ("http://127.0.0.1:9/none.jsonl", 69, ": cannot be read: no connection to the server"),
+        ("http://", 2, ": not a valid URL"),
+        ("http://[::1", 2, ": not a valid URL"),
+        ("odd://none.jsonl", 2, ": unknown scheme odd"),
         ("http:/none.jsonl", 66, ": no such file"),
         ("hf://datasets/org/name/closed.jsonl", 66, MISSING),
         ("s3://bucket/rows.jsonl", 69, ": cannot be read: Install s3fs to access S3"),
@@ -252,6 +256,20 @@ def test_what_cannot_be_read(sentkit, hub, memory, monkeypatch, url, code, told)
 
     expected = f"sentkit cat: {url}{told}" if told else f"sentkit cat: no rows in {url}"
     assert (result.code, "\n".join(result.told)[: len(expected)]) == (code, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("/rows.jsonl", CONTENT), ("/rows.jsonl.gz", COMPRESSED)]
+)
+def test_content_that_the_server_compresses_is_decompressed(web, name, content):
+    """The content of a .gz file stays as it is: with this header, some servers name its format."""
+    web.files[name] = COMPRESSED
+    web.encoding = "gzip"
+
+    assert open_file(f"{web.address}{name}").read() == content
+    web.files["/other.jsonl"] = b"not compressed"
+    with pytest.raises(UnavailableError, match="the content is not compressed as its header"):
+        open_file(f"{web.address}/other.jsonl")
 
 
 def test_the_copy_of_a_killed_process_is_removed(web, first_look):
