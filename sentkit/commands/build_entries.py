@@ -76,7 +76,7 @@ def build_entries(
         # The sum of the vectors of each entry.
         encoder = TransformerEncoder(checkpoint, plan, device=device, precision=precision)
         console.loaded(encoder)
-        stats = EncodeStats()
+        stats = EncodeStats(truncation_advice="--on-truncate error refuses them")
         sums = dict[str, Any]()
         counts = Counter[str]()
         for group in encode_groups(groups, encoder, encoder.tokens_per_batch):

@@ -189,6 +189,9 @@ def tokenize_group(
         yield group.take(indices)
 
 
+ENCODE_ADVICE = "encode --on-truncate mark marks each in its row, error refuses them"
+
+
 @dataclass(slots=True)
 class EncodeStats:
     """Counts of rows, texts and tokens for final messages, progress and dry runs."""
@@ -209,6 +212,7 @@ class EncodeStats:
     seconds: float = 0.0  # in which the model encoded groups
     unknown_language: int = 0  # rows with a text in a language that the tokenizer does not know
     certain_language: int = 0  # of these, those that are surely so
+    truncation_advice: str = ENCODE_ADVICE  # for the message about truncated rows
     first: str = ""  # the first truncated row, as FILE:LINE
     first_language: str = ""  # the first row of `unknown_language`
     first_certain: str = ""  # the first row of `certain_language`
@@ -284,9 +288,8 @@ class EncodeStats:
         """Return the message about truncated rows, if there are any."""
         if not self.truncated:
             return []
-        advice = "encode --on-truncate mark marks each in its row, error refuses them"
         count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
-        return [f"{count}, the first is {self.first} ({advice})"]
+        return [f"{count}, the first is {self.first} ({self.truncation_advice})"]
 
     def without_tokens(self, problem: str = "are empty") -> list[str]:
         """Return the message about texts whose vectors are zero, if there are any."""

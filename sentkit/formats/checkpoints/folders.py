@@ -263,12 +263,13 @@ def shards(index: Path) -> list[Path]:
 
 def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
     """Read a checkpoint. Without `static`, a static model is a UsageError."""
-    problem = f"{name}: is a static model, which only encode, search, report and inspect support"
+    problem = f"{name}: is a static model"
     if name == WORD_SETS:
-        raise UsageError(problem)
+        raise UsageError(problem, advice="it works with encode, search, report and inspect")
     checkpoint = checkpoint_in(find_model(name), name)
     if checkpoint.declaration.is_static and not static:
-        raise UsageError(f"{problem}, and train -m")
+        advice = "static models work with encode, search, report, inspect, diff and train -m"
+        raise UsageError(problem, advice=advice)
     return checkpoint
 
 
