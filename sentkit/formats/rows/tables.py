@@ -70,8 +70,6 @@ def table_blocks(
     with a quoted field.
     """
     header = list(options.columns)
-    if not header:
-        blocks = without_blank_start(blocks)
     quoting = options.quoting or QUOTING[format]
     delimiter, blocks = detected(blocks, DELIMITERS[format], len(header), quoting)
     if delimiter != DELIMITERS[format][0]:
@@ -158,9 +156,11 @@ def detected(
     """The most frequent delimiter in the first line, with quoting outside quotes, and the same
     lines.
 
-    If this is not a header, it has as many cells as there are `columns`. In doubt, take the first
-    delimiter.
+    If this is not a header, it has as many cells as there are `columns`. Blank lines before a
+    header are left out. In doubt, take the first delimiter.
     """
+    if not columns:
+        blocks = without_blank_start(blocks)
     first_block = next(blocks, None)
     if first_block is None:
         return delimiters[0], blocks
