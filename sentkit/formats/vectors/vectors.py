@@ -142,8 +142,12 @@ class VectorReader:
                 while start < len(rows):
                     # Before a row is accepted, one after the other, because a bad one determines
                     # nothing.
-                    one_by_one = not self.has_accepted or remaining is not None
-                    stop = start + 1 if one_by_one else len(rows)
+                    if not self.has_accepted:
+                        stop = start + 1
+                    elif remaining is not None:
+                        stop = min(start + remaining, len(rows))
+                    else:
+                        stop = len(rows)
                     block = self._parsed_and_checked(rows, start, stop, check)
                     for indices in block.good_indices(self.inputs.rejects):
                         good = block.take(indices)

@@ -82,6 +82,19 @@ def test_rows_of_one_space(write):
     assert rejects.count == 1
 
 
+def test_the_first_rows_are_read_in_blocks(write):
+    """Bad rows do not count, and a bad row below the last one is not read."""
+    bad = {0, 3, 4, 100}
+    lines = [b'{"embedding":[%d]}' % n if n not in bad else b'{"text":1}' for n in range(101)]
+    rejects = Rejects(skip=True)
+    inputs = Inputs([write("a.jsonl", b"\n".join(lines))], rejects=rejects)
+    blocks = list(VectorReader(inputs).blocks(limit=97))
+
+    numbers = [number for block in blocks for number in block.rows.numbers]
+    assert numbers == [number for number in range(1, 101) if number - 1 not in bad]
+    assert (len(blocks), rejects.count) == (3, 3)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("1", 1.0), ("-2.5", -2.5), ('"3.5"', 3.5), ("null", None), ('"  "', None)],
