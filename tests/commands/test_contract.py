@@ -46,14 +46,8 @@ TEXT = '{"text":"a cat"}\n'
 NO_TEXT = ('{"text":7}', '"text" is a number, expected a string')
 VECTOR = '{"embedding":[1,2]}\n'
 VECTORS = '{"embedding":[1,2]}\n{"embedding":[2,1]}\n{"embedding":[3,3]}\n'
-NO_VECTOR = (
-    '{"embedding":[1,"x"]}',
-    '"embedding" is a list, expected a vector: a list of numbers, or base64',
-)
-NULL = (
-    '{"embedding":[1,null]}',
-    '"embedding" is a list, expected a vector: a list of numbers, or base64',
-)
+NO_VECTOR = ('{"embedding":[1,"x"]}', '"embedding" has a string at index 1')
+NULL = ('{"embedding":[1,null]}', '"embedding" has null at index 1')
 MINED = '{"text_a":"a","text_b":%s,"embedding_a":[1,0],"embedding_b":[1,1]}\n'
 NOT_MINED = ((MINED % 7).strip(), '"text_b" is a number, expected a string')
 ENTRY = '{"entry":"cat","definition":"an animal"}\n'

@@ -23,6 +23,7 @@ from sentkit.formats.rows.kinds import (
     missing_field,
     wrong_field,
 )
+from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import (
     MAPPED_NOTE,
@@ -38,6 +39,7 @@ Vector = NDArray[np.float32]
 ARRAY_ROWS = 1024  # of a .npy file that are read at a time
 VECTOR_FIELDS = (*VECTORS, *FIELDS)
 NOT_FINITE = "a vector contains NaN or infinity"
+TOO_LARGE = "a vector contains a number that is too large for float32"  # JSON has no infinity
 UNEXPECTED = "this row has a vector, the first row has none"
 
 
@@ -298,7 +300,7 @@ class VectorReader:
         if self.has_accepted and not self.names:
             rows.refuse_all(UNEXPECTED)
         if self.finite:
-            refuse_not_finite(rows, vectors)
+            refuse_not_finite(rows, vectors, () if separate else self._as_in_rows(names))
 
         # The first row that is accepted sets what the others are compared with.
         if not self.names and not rows.error_of_row:
@@ -463,11 +465,14 @@ def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
         )
 
 
-def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
-    """Mark rows with NaN or infinity."""
+def refuse_not_finite(rows: RowBlock, vectors: Vector, names: Sequence[str] = ()) -> None:
+    """Mark rows with NaN or infinity. `names` are the fields of the vectors in the rows."""
     if not np.isfinite(vectors).all():
         for index in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
-            rows.refuse(index, NOT_FINITE)
+            problem = NOT_FINITE
+            if any(isinstance(rows.values[index].get(name), list) for name in names):
+                problem = TOO_LARGE
+            rows.refuse(index, problem)
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
@@ -481,14 +486,27 @@ def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
         for name in names:
             vector = raw_vector(values.get(name))
             if not holds_numbers(vector):
-                error = wrong_field(rows.row(index), name, "a vector: a list of numbers, or base64")
-                rows.error_of_row.setdefault(index, error)
+                rows.error_of_row.setdefault(index, wrong_vector(rows.row(index), name))
                 vector = b""
             vectors.append(vector)
         if len(vectors) > 1 and len({*map(len, vectors)}) > 1:
             rows.refuse(index, "the vectors of this row have different lengths")
         vectors_of_rows.append(b"".join(vectors))
     return vectors_of_rows
+
+
+def wrong_vector(row: Row, name: str) -> DataError:
+    """The error for a field that is not read as a vector."""
+    value = row.values.get(name)
+    if value in ([], ""):
+        return row.error(f'"{name}" is empty')
+    if isinstance(value, str):
+        return row.error(f'"{name}" is a string that is not the base64 of float32 numbers')
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if type(item) not in (float, int):
+                return row.error(f'"{name}" has {json_type(item)} at index {index}')
+    return wrong_field(row, name, "a vector: a list of numbers, or base64")
 
 
 def holds_numbers(vector: bytes) -> bool:
