@@ -65,6 +65,7 @@ def augment(
 ) -> None:
     """Make variants of sentences."""
     from sentkit.augment.catalogue import Chain, check_flags, parse_operations
+    from sentkit.formats.counted import counted
     from sentkit.formats.lexicons.thesaurus import read_synonyms
     from sentkit.formats.rows.rewriting import VariantRows
     from sentkit.formats.vectors.store import common_field_names
@@ -98,7 +99,8 @@ def augment(
         if unchanged:
             console.warn(f"{operation.name} did not change {unchanged} of {chain.texts} texts")
     if variant_rows.with_vectors:
-        warning = f"{variant_rows.with_vectors} rows contain vectors of the original texts"
+        rows_with_vectors = counted(variant_rows.with_vectors, "row")
+        warning = f"{rows_with_vectors} with vectors of the original texts"
         console.warn(f"{warning}; to replace them, use sentkit encode --replace")
 
 

@@ -73,6 +73,7 @@ def cat(
     console: Console,
 ) -> None:
     """Join rows and vector files, and convert between them."""
+    from sentkit.formats.counted import counted
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.conversion import convert
     from sentkit.formats.vectors.writers import VectorOutput
@@ -93,7 +94,7 @@ def cat(
             name_field=name_field,
         )
     if len(inputs.paths) > 1:
-        console.report(f"joined {len(inputs.paths)} files, {count} rows")
+        console.report(f"joined {len(inputs.paths)} files, {counted(count, 'row')}")
 
 
 def check_format(name: str | None) -> None:

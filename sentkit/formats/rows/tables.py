@@ -17,6 +17,7 @@ from shlex import quote
 from typing import Any
 
 from sentkit.errors import DataError
+from sentkit.formats.counted import counted
 from sentkit.formats.rows.block import BadLine, RowBlock, block_of_values
 from sentkit.formats.rows.input_formats import input_format
 from sentkit.formats.rows.lines import LineBlock, LongLine, is_too_long, text_of, texts_of, too_long
@@ -103,7 +104,7 @@ def table_blocks(
             elif len(cells) == len(header):
                 values.append(dict(zip(header, cells, strict=True)))
             else:
-                problem = f"{len(cells)} fields, {origin_of_header} has {len(header)}"
+                problem = f"{counted(len(cells), 'field')}, {origin_of_header} has {len(header)}"
                 line_count = raws[index].removesuffix(b"\n").count(b"\n") + 1
                 if line_count > 1:
                     problem += f"; {lines_of_record(numbers[index], line_count)}, {OPEN_QUOTE}"

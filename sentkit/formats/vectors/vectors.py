@@ -13,6 +13,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoVectorError, OtherSpaceError, UsageError
+from sentkit.formats.counted import counted
 from sentkit.formats.files import local_path, open_file, suffix_of
 from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of_rows, empty_block
 from sentkit.formats.rows.kinds import (
@@ -180,8 +181,10 @@ class VectorReader:
             with self.inputs.raw_blocks(path) as row_blocks:
                 yield from row_blocks
             return
-        for rows, vectors in self.inputs.counter.count_blocks(path, blocks, count):
-            yield VectorBlock(rows, vectors, names, emb, separate=True)
+        vector_blocks = (
+            VectorBlock(rows, vectors, names, emb, separate=True) for rows, vectors in blocks
+        )
+        yield from self.inputs.counter.count_blocks(path, vector_blocks, count)
 
     def _parsed_and_checked(
         self,
@@ -338,7 +341,8 @@ class VectorReader:
             rows.error_of_row.setdefault(index, error)
 
     def _refuse_width(self, rows: RowBlock, indices: Sequence[int], width: int) -> None:
-        problem = f"this vector has {width} numbers, the vector of the first row has {self.width}"
+        numbers = counted(width, "number")
+        problem = f"this vector has {numbers}, the vector of the first row has {self.width}"
         for index in indices:
             rows.refuse(index, problem)
 

@@ -68,9 +68,9 @@ LINES_3_TO_4 = "lines 3 to 4 are one record, because a quote is not closed in th
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 fields, the header has 2"),
+        ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 field, the header has 2"),
         ("a.csv", b"a,b\n1,2,3\n", "a.csv:2: 3 fields, the header has 2"),
-        ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
+        ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 field, the header has 2"),
         ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', CLOSED_NOWHERE),
         (
             "a.csv",
