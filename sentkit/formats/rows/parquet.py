@@ -42,6 +42,10 @@ class ParquetFile:
         if len(set(self.names)) < len(self.names):
             raise DataError("duplicate column name", source=path)
 
+    def binary_names(self) -> list[str]:
+        """The names of the columns of bytes, whose values are read as base64."""
+        return [field.name for field in self.file.schema_arrow if is_binary(field.type)]
+
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[RowBlock]:
         """The rows from `start` to `stop`. Rows count from 1 in each file."""
         if stop is None:
@@ -165,11 +169,17 @@ def simple_values_of(array: Any) -> Sequence[Any]:
     if types.is_temporal(type_) and not types.is_duration(type_) and not types.is_interval(type_):
         return times(array)
     values: list[Any] = array.to_pylist()
-    if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
+    if is_binary(type_):
         return [None if value is None else pybase64.b64encode(value).decode() for value in values]
     if name in ("string", "string_view", "null", "bool") or types.is_integer(type_):
         return values
     raise UnknownType(name)
+
+
+def is_binary(type_: Any) -> bool:
+    types = import_pyarrow().types
+    name = str(type_).removeprefix("large_")
+    return name in ("binary", "binary_view") or types.is_fixed_size_binary(type_)
 
 
 def times(array: Any) -> list[Any]:

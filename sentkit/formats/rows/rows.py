@@ -23,6 +23,7 @@ from sentkit.formats.files import bare_suffix, json_line, local_path, open_input
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.input_formats import FORMATS
+from sentkit.formats.rows.kinds import FIELDS
 
 T = TypeVar("T")
 
@@ -339,11 +340,20 @@ class Inputs:
 
     def blocks_of_lines(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
         """The rows of a file of lines, before parsing."""
+                self.warn_of_binary_texts(path, records.binary_names())
         name = self.format_of(path)
         if name in LINES:
             return LINES[name](path, blocks)
         rows: Iterator[RowBlock]
         if FORMATS[name].layout == "table":
+    def warn_of_binary_texts(self, path: str, binary_names: Sequence[str]) -> None:
+        """Warn if a column of bytes, which is read as base64, has the name of a text."""
+        for name in FIELDS:
+            name_in_file = self.fields.get(name, name)
+            if name_in_file in binary_names:
+                problem = f'the column "{name_in_file}" has bytes, which are read as base64'
+                self.rejects.warn(f"{path}: {problem}; convert it to strings")
+
             rows = FORMATS[name].read(path, blocks, self.table_options)
         else:
             rows = FORMATS[name].read(path, blocks)

@@ -494,3 +494,17 @@ def test_too_many_levels_are_refused(tmp_path, opening, close, limit):
     for depth in (limit + 1, 900):
         with pytest.raises(DataError, match=r'a.parquet: "x" of rows 1 to 1: nested too deeply'):
             put_lines(tmp_path, f'{{"x":{opening * depth}1{close * depth}}}\n'.encode())
+
+
+@pytest.mark.parametrize("fields", [{}, {"text": "title"}])
+def test_a_text_of_bytes_is_read_as_base64_with_a_warning(tmp_path, fields):
+    path = str(tmp_path / "a.parquet")
+    name = fields.get("text", "text")
+    parquet.write_table(pa.table({name: pa.array([b"a cat"]), "id": pa.array([b"x"])}), path)
+    warnings = []
+    inputs = Inputs([path], fields=fields, rejects=Rejects(warn=warnings.append))
+    (row,) = inputs.read(lambda row: row)
+
+    assert row.values == {name: "YSBjYXQ=", "id": "eA=="}
+    problem = f'the column "{name}" has bytes, which are read as base64'
+    assert warnings == [f"{path}: {problem}; convert it to strings"]
