@@ -7,7 +7,7 @@ rows are handled in the same way.
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -26,6 +26,7 @@ from sentkit.formats.rows.input_formats import FORMATS
 from sentkit.formats.rows.kinds import FIELDS
 
 T = TypeVar("T")
+Block = TypeVar("Block", bound=Sized)  # of rows
 
 # Readers of formats in which each line is a row.
 LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock]], Iterator[RowBlock]]] = {
@@ -57,7 +58,8 @@ class ReadCounter:
         self.watch: Callable[[int], None] | None = None  # called for each row
         self._finished_bytes = 0
         self._finished_files = 0
-        self._position: Callable[[], int] = lambda: 0  # in the current file
+        self._file: BinaryIO | None = None  # the current one, if its bytes are read in order
+        self._offset = 0  # in the current file, if they are not
 
     @classmethod
     def accepting_no_rows(cls) -> "ReadCounter":
@@ -71,24 +73,26 @@ class ReadCounter:
             yield
             self._end(0)
         else:
-            self._position = raw.tell
+            self._file = raw
             yield
             self._end(raw.tell())
 
-    def count_blocks(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
-        """Yield blocks of a vector file or of Parquet. Their bytes are not read in order."""
+    def count_blocks(self, path: str, blocks: Iterable[Block], count: int) -> Iterator[Block]:
+        """Yield blocks of a vector file or of Parquet, which has `count` rows. Their bytes are not
+        read in order, so the position is that of the rows.
+        """
         size = self.sizes.get(path) or 0
-        number = 0
-        for item in items:
-            self._position = lambda number=number: size * number // count  # type: ignore[misc]
-            yield item
-            rows = item[0] if isinstance(item, tuple) else item
-            number += len(rows)  # type: ignore[arg-type]
+        rows_before = 0
+        for block in blocks:
+            self._offset = size * rows_before // max(count, 1)
+            yield block
+            rows_before += len(block)
         self._end(size)
 
     def _end(self, size: int) -> None:
         self._finished_bytes += size
-        self._position = lambda: 0
+        self._file = None
+        self._offset = 0
         self._finished_files += 1
         if self._finished_files == len(self.paths) and not self.rows:
             raise NoRowsError(self.paths, self.bad_count)
@@ -102,8 +106,11 @@ class ReadCounter:
         """The share of the input in the finished rows; None if the size is unknown."""
         if not self.total:
             return None
+        position = self._offset
+        file = self._file
         try:
-            position = self._position()
+            if file is not None:
+                position = file.tell()
         except (OSError, ValueError):  # the thread that reads the file closes it at this moment
             return None
         share_read = (self._finished_bytes + position) / self.total
@@ -333,19 +340,12 @@ class Inputs:
             yield self.counter.count_blocks(path, stored.row_blocks(), stored.count)
         elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
+                self.warn_of_binary_texts(path, records.binary_names())
                 yield self.counter.count_blocks(path, records.blocks(), records.count)
         else:
             with open_input(path, self.counter.file) as file:
                 yield self.blocks_of_lines(path, lines.line_blocks(file))
 
-    def blocks_of_lines(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
-        """The rows of a file of lines, before parsing."""
-                self.warn_of_binary_texts(path, records.binary_names())
-        name = self.format_of(path)
-        if name in LINES:
-            return LINES[name](path, blocks)
-        rows: Iterator[RowBlock]
-        if FORMATS[name].layout == "table":
     def warn_of_binary_texts(self, path: str, binary_names: Sequence[str]) -> None:
         """Warn if a column of bytes, which is read as base64, has the name of a text."""
         for name in FIELDS:
@@ -354,6 +354,13 @@ class Inputs:
                 problem = f'the column "{name_in_file}" has bytes, which are read as base64'
                 self.rejects.warn(f"{path}: {problem}; convert it to strings")
 
+    def blocks_of_lines(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
+        """The rows of a file of lines, before parsing."""
+        name = self.format_of(path)
+        if name in LINES:
+            return LINES[name](path, blocks)
+        rows: Iterator[RowBlock]
+        if FORMATS[name].layout == "table":
             rows = FORMATS[name].read(path, blocks, self.table_options)
         else:
             rows = FORMATS[name].read(path, blocks)
