@@ -143,9 +143,10 @@ class RowSource:
             rejects.file = rejects_file
             try:
                 yield inputs
-                # Rows that were read well, and that a later step has rejected: all of them.
+                # A later step, such as the tokenizer, can reject all rows that were read well.
+                rows_read = inputs.counter.rows
                 rejected_later = rejects.count - inputs.counter.bad_count
-                if rejected_later >= inputs.counter.rows > 0:
+                if rows_read > 0 and rejected_later >= rows_read:
                     raise NoRowsError(self.paths)
             except NoRowsError as error:
                 no_rows = error  # raised below, when the file of bad rows is complete
