@@ -211,7 +211,11 @@ def model_to_compare(
             refuse_flags({"--precision": precision != PRECISION, "--device": device != DEVICE})
         # NaN shows that half precision overflows, or that the bytes have another format.
         return ApiModel(name, ReadingOptions(), finite=False)
-    return find_encoder(name, ReadingOptions(), device=device, precision=precision)
+    model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
+    if model.tokenizer.needs_all_texts:
+        advice = "compare two files: sentkit diff A B"
+        raise UsageError(f"{name}: a vector depends on all texts of its file", advice=advice)
+    return model
 
 
 def sides_of_file(
