@@ -263,6 +263,7 @@ class ApiEncoder(TokenEncoder):
             if len(vector) != self.width_of_answers:
                 widths = f"{len(vector)} numbers, earlier ones {self.width_of_answers}"
                 raise BatchError(f"{self.client.name}: the server's vector has {widths}", text)
+            self.refusals.pop(text, None)  # of an earlier request
             rows.append(vector)
         return np.array(rows)
 

@@ -10,6 +10,7 @@ import pytest
 from api_server import Answer, character_vectors
 from sentkit import Encoder
 from sentkit.commands.diff import lines
+from sentkit.errors import DataError
 from sentkit.formats.vectors.fingerprint import digest
 from support import in_jsonl
 
@@ -477,6 +478,18 @@ def test_the_class_encoder(api):
     for arguments in ({"readout": "cls"}, {"max_length": 3}, {"on_truncate": "window"}):
         with pytest.raises(ValueError, match="cannot be used with a model behind an API"):
             Encoder(api.model, **arguments)
+
+
+def test_the_class_encodes_a_text_that_a_server_refused_before(api):
+    """The first vector of the text is not finite; the later ones are."""
+    nan = {"index": 0, "embedding": [float("nan"), 0, 0, 0]}
+    api.wrong = lambda number, request, answer: {"data": [nan]} if number == 1 else None
+    encoder = Encoder(api.model)
+    with pytest.raises(DataError, match=r"^TEXT:1: the server's vector has NaN"):
+        encoder.encode(["a cat"])
+
+    for _ in range(2):
+        assert (encoder.encode(["a cat"]) == character_vectors(["a cat"])).all()
 
 
 def test_a_dry_run_counts_characters(sentkit, api):

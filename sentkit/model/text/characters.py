@@ -64,5 +64,6 @@ def refuse_texts(
     texts = texts_of(tokens)
     for row, numbers in enumerate(index.tolist()):
         for number in numbers:
-            if texts[number] in refusals:
-                rows.refuse(row, refusals[texts[number]])
+            reason = refusals.get(texts[number])
+            if reason is not None:
+                rows.refuse(row, reason)
