@@ -380,7 +380,14 @@ class Encoder:
             raise KeyError(
                 f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}'
             )
-        vectors = self.encode(list(batch[self.column]))
+        texts = batch[self.column]
+        if isinstance(texts, str | bytes):
+            name = type(texts).__name__
+            raise TypeError(
+                f'the column "{self.column}" is of type {name}, expected a sequence of str: '
+                "pass a batch, not a row (map_batches, or batched=True)"
+            )
+        vectors = self.encode(list(texts))
         return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
 
 

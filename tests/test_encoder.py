@@ -194,6 +194,14 @@ def test_a_batch_keeps_its_columns_and_gets_two_more(encoder, kind):
     assert encoder.encode([]).shape == (0, encoder.width)
 
 
+@pytest.mark.parametrize("text", ["a cat", np.str_("a cat"), b"a cat"], ids=repr)
+def test_one_row_instead_of_a_batch_is_refused(encoder, text):
+    """Its characters would become texts."""
+    problem = f'the column "text" is of type {type(text).__name__}, expected a sequence of str'
+    with pytest.raises(TypeError, match=problem):
+        encoder({"text": text})
+
+
 def test_truncated_texts_are_counted_in_a_warning():
     encoder = sentkit.Encoder("nano", precision="fp32", max_length=4)
     with pytest.warns(UserWarning, match="1 of 2 rows were truncated to 4 tokens"):
