@@ -365,6 +365,15 @@ def test_other_values_than_strings_are_refused(encoder, bad):
                 read(texts)
 
 
+@pytest.mark.parametrize(
+    ("texts", "name"),
+    [("\ud800", "texts"), (["a cat", "\ud800"], "texts[1]"), (np.array(["\udfff"]), "texts[0]")],
+)
+def test_texts_that_are_not_utf8_are_named(encoder, texts, name):
+    with pytest.raises(ValueError, match=f"^{re.escape(name)} is not UTF-8$"):
+        encoder.encode(texts)
+
+
 def test_several_readouts_and_sets_of_words_are_refused():
     with pytest.raises(UsageError, match="one readout"):
         sentkit.Encoder("nano", readout="cls,mean")

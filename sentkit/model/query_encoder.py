@@ -290,6 +290,15 @@ def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
     return EncodedRows(rows, model, report=report)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the text can be encoded: a single surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
     for start in range(0, len(texts), ROWS_PER_BLOCK):
         texts_of_block = texts[start : start + ROWS_PER_BLOCK]
@@ -298,8 +307,9 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         try:
             block = block_of_values(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
-            are_wrong = [text != text.encode(errors="ignore").decode() for text in texts_of_block]
-            raise UsageError(f"{SOURCE} {numbers[are_wrong.index(True)]} is not UTF-8") from error
+            are_valid = [is_utf8(text) for text in texts_of_block]
+            place = f"{SOURCE}:{numbers[are_valid.index(False)]}"
+            raise UsageError(f"{place}: not UTF-8") from error
         block.texts = [(text,) for text in texts_of_block]
         yield block
 

@@ -75,6 +75,13 @@ def test_a_label_of_a_model_that_is_not_here_asks_for_its_path(sentkit, encode, 
     assert (with_model.code, with_model.err) == (0, "")
 
 
+def test_a_text_that_is_not_utf8_is_named(sentkit, encode):
+    encode("static")
+    result = sentkit("search", "a cat", "\udcff", "--corpus", "c.safetensors")
+
+    assert (result.code, result.told) == (2, ["sentkit search: TEXT:2: not UTF-8"])
+
+
 def test_rows_of_another_space_name_no_flag_that_changes_nothing(sentkit, encode):
     """A transform is only a step of the label, so the text needs the pipe."""
     encode("nano", name="rows.jsonl")
