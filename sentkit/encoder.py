@@ -6,13 +6,14 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sentkit import model as models
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import TokenEncoder
@@ -27,6 +28,7 @@ from sentkit.process import check_threads, threads_of_environment
 DEVICE = re.compile(r"cpu|auto(:\d{1,4})?|cuda(:\d{1,2})?")
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
 MODES = ("warn", "window")  # of on_truncate
+FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")  # not in a path such as models--org--name
 
 
 # The arguments of `encode` in sentence-transformers: their values that `encode` has, too, and what
@@ -55,9 +57,25 @@ class ArgumentError(UsageError, ValueError):
     """An argument with a wrong value."""
 
 
+def with_arguments(text: str) -> str:
+    """The text with the names of arguments instead of flags: max_length instead of --max-length.
+
+    Flags of other programs are unchanged, such as in `hf download NAME --revision R`.
+    """
+    arguments = signature(Encoder).parameters
+
+    def argument_of(flag: re.Match[str]) -> str:
+        name = flag[1].replace("-", "_")
+        return name if name in arguments else flag[0]
+
+    return FLAG.sub(argument_of, text)
+
+
 @contextmanager
 def named_as_arguments() -> Iterator[None]:
-    """Turn errors about flags into errors about the arguments of the same names."""
+    """Turn flags in errors into the arguments of the same names. A UsageError becomes an
+    ArgumentError.
+    """
     try:
         yield
     except ArgumentError:
@@ -66,8 +84,12 @@ def named_as_arguments() -> Iterator[None]:
         problem = str(error)
         if error.advice is not None:
             problem += f" ({error.advice})"
-        problem = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda flag: flag[1].replace("-", "_"), problem)
-        raise ArgumentError(problem) from error
+        raise ArgumentError(with_arguments(problem)) from error
+    except SentkitError as error:
+        error.args = (with_arguments(str(error)),)
+        if error.advice is not None:
+            error.advice = with_arguments(error.advice)
+        raise
 
 
 def check_text(name: str, value: object, *, optional: bool = True) -> None:

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import sentkit
 from sentkit.cli import run_command_line
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.model.groups import FIRST_GROUP
 from support import NANO, TEXTS
 
@@ -372,6 +372,16 @@ def test_other_values_than_strings_are_refused(encoder, bad):
 def test_texts_that_are_not_utf8_are_named(encoder, texts, name):
     with pytest.raises(ValueError, match=f"^{re.escape(name)} is not UTF-8$"):
         encoder.encode(texts)
+
+
+def test_only_flags_of_arguments_are_renamed_in_errors(tmp_path):
+    """Two hyphens in a path are no flag, and the advice can have flags of another program."""
+    path = str(tmp_path / "a--prompt")
+    with pytest.raises(NoInputError, match=re.escape(path)):
+        sentkit.Encoder(path)
+    with pytest.raises(NoInputError, match="the hub is disabled") as error:
+        sentkit.Encoder("org/name@main")
+    assert error.value.advice.endswith(": hf download org/name --revision main")
 
 
 def test_several_readouts_and_sets_of_words_are_refused():

@@ -10,7 +10,7 @@ import pytest
 from api_server import Answer, character_vectors
 from sentkit import Encoder
 from sentkit.commands.diff import lines
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UnavailableError
 from sentkit.formats.vectors.fingerprint import digest
 from support import in_jsonl
 
@@ -490,6 +490,15 @@ def test_the_class_encodes_a_text_that_a_server_refused_before(api):
 
     for _ in range(2):
         assert (encoder.encode(["a cat"]) == character_vectors(["a cat"])).all()
+
+
+def test_errors_of_a_server_name_the_arguments_of_the_class(api):
+    api.dimensions = False
+    encoder = Encoder(api.model, dim=2)
+    with pytest.raises(UnavailableError, match=r"^dim 2: the vectors of .* have 4") as error:
+        encoder.encode("a cat")
+
+    assert error.value.advice == 'the server ignores "dimensions"; omit dim'
 
 
 def test_a_dry_run_counts_characters(sentkit, api):
