@@ -65,7 +65,7 @@ def advice_on_vectors(error: NoVectorError | OtherSpaceError, words: Sequence[st
 
 def advice_on_query(corpus: str, command: EncodeCommand | None, words: Sequence[str]) -> str:
     """The advice for a query TEXT that is not of the space of the corpus."""
-    from sentkit.formats.checkpoints.folders import NANO, STATIC
+    from sentkit.formats.checkpoints.folders import NANO, STATIC, is_endpoint
 
     search = join(["sentkit", "search", "--corpus", corpus])
     if command is None:
@@ -73,7 +73,10 @@ def advice_on_query(corpus: str, command: EncodeCommand | None, words: Sequence[
     model = command.flags[1]
     has_model = command_of(corpus) is not None or model in (NANO, STATIC)
     if has_model and not {"-m", "--model"}.isdisjoint(words):
-        return f"leave out -m, or name the model of {corpus}: {join(['-m', model])}"
+        advice = f"name the model of {corpus}: {join(['-m', model])}"
+        if is_endpoint(model):  # texts are sent to it only with -m
+            return advice
+        return f"leave out -m, or {advice}"
     return f"name the model of {corpus} with -m, or use: ... | {command.line(None)} | {search}"
 
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from shlex import join
 from typing import Any, TypeVar
 
 import orjson
 
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import NANO
+from sentkit.formats.checkpoints.folders import NANO, is_endpoint
 from sentkit.formats.rows.block import RowBlock, block_of_values
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -168,6 +169,8 @@ def find_query_encoder(
         ), None
     except NoInputError as error:
         advice = f"{corpus} was encoded with this model; give its path with -m"
+        if is_endpoint(recorded_model):
+            advice = f"{corpus} was encoded with this model; add {join(['-m', recorded_model])}"
         if str(error).startswith(f"{options.transform}:"):
             advice = f"{corpus} was encoded with this transform; run the command where it is"
         raise NoInputError(str(error), advice=advice) from error

@@ -238,9 +238,11 @@ def test_search_encodes_a_query_only_with_the_given_model(sentkit, api):
 
     assert (refused.code, unasked) == (66, True)
     assert "texts are sent to an API only with -m" in refused.told[0]
+    model = f"-m '{api.model}'"
+    assert refused.told[1:] == [f"  c.safetensors was encoded with this model; add {model}"]
     assert (done.code, done.rows[0]["hits"][0]["text"]) == (0, "b dog"), done.err
     assert api.texts.count("p: b dog") == 3
-    assert other.code == 65
+    assert (other.code, other.told[-1]) == (65, f"  name the model of c.safetensors: {model}")
 
 
 def test_search_in_files(sentkit, api):
