@@ -744,6 +744,7 @@ def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute)
     """
     clusters = HELP["report"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
+    *_, last_command = clusters[-1].splitlines()
     (workplace / "job.sh").write_text(script)
     write_script(workplace / "srun", 'exec "$@"')
     (workplace / "rows.txt").write_text("nano\nstatic\n")
@@ -766,6 +767,7 @@ def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute)
     joined = execute([*command, "--results", "kept"], workplace)
     alone = execute(command, workplace)
 
+    assert last_command == "sentkit report grid/*/ --data data --results kept"
     assert len(times) == 2 * len(
         {json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"}
     )
