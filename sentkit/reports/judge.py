@@ -100,7 +100,10 @@ def with_damage(verdict: Verdict, sides: SidesOfModel) -> Verdict:
         count = len(sides.missing)
         rows = ", ".join(map(str, sides.missing[:3]))
         cause = Cause(f"{MISSING} in {count} of {sides.compared} rows", count, count)
-        verdict = verdict.with_cause(cause, f"{OVERFLOW}; the first rows are {rows}")
+        example = f"the first rows are {rows}"
+        if sides.has_not_finite:
+            example += f"; {OVERFLOW}"
+        verdict = verdict.with_cause(cause, example)
     return verdict
 
 

@@ -249,7 +249,9 @@ def test_vectors_that_overflow_are_counted(sentkit, program_of, value):
     assert done.code == 0, done.err
     assert explanation["changes"] == ["vectors that are zero or not finite in 2 of 62 rows"]
     assert explanation["causes"][0]["texts"] == 2
-    assert "the first rows are 6, 8" in explanation["text"]  # two of 64 rows are blank
+    rows = "in 2 of 62 rows: the first rows are 6, 8"  # two of 64 rows are blank
+    cause = "; half precision gives such vectors if it overflows; use bf16 or fp32"
+    assert explanation["text"].endswith(rows if value == 0 else f"{rows}{cause}")
     assert done.rows[0]["vectors"] == 60
 
 
@@ -259,6 +261,7 @@ def test_only_missing_vectors_are_an_error(sentkit, program_of):
 
     assert done.code == 65
     assert "all vectors are zero or not finite" in done.err
+    assert "half precision" not in done.err  # which gives NaN or infinity
 
 
 def test_texts_without_room_for_padding_are_judged(sentkit, program_of):

@@ -19,6 +19,7 @@ from sentkit.metrics.comparison.matches import (
     Matches,
     Record,
     Sides,
+    SidesOfModel,
     joined_matches,
 )
 from sentkit.metrics.neighbours.search import Searcher
@@ -223,9 +224,10 @@ def difference(
             repeats.add(block)
         lowest_draws.add(random.random(len(block)), block)
         count += len(block)
-    if not count and getattr(sides, "missing", None):
+    if not count and isinstance(sides, SidesOfModel) and sides.missing:
         problem = "all vectors are zero or not finite"
-        raise DataError(problem, source=sides.paths[0], advice=OVERFLOW)
+        advice = OVERFLOW if sides.has_not_finite else None
+        raise DataError(problem, source=sides.paths[0], advice=advice)
     if not count:
         raise DataError("all texts are blank", source=sides.paths[0])
     _, sampled = lowest_draws.result()

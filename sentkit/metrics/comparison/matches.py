@@ -214,6 +214,7 @@ class SidesOfModel(Sides):
         self.number_format: str | None = None  # of the vectors of A, if it is not float32
         self.compared = 0  # rows with a text that is not blank
         self.missing = list[int]()  # of these, the rows that are left out: A has no vector
+        self.has_not_finite = False  # whether a vector of A has NaN or infinity
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -251,6 +252,7 @@ class SidesOfModel(Sides):
             a = replace(a, vectors=read_as(self.number_format, a.vectors))
         misses = is_missing(a.vectors) & ~is_missing(b.vectors)
         self.missing += [a.rows.numbers[index] for index in np.flatnonzero(misses)]
+        self.has_not_finite |= not np.isfinite(a.vectors).all()
         present = np.flatnonzero(~misses).tolist()
         if present:
             yield self.match(a.take(present), b.take(present))
