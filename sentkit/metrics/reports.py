@@ -353,7 +353,7 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
         # compared by the first numbers of the vectors: the same rows as those of another record
         is_cut = baseline is not None and "dim" in baseline
         is_compared = baseline is not None and (is_cut or baseline["file"] != file)
-        if is_compared and record["n"] < FEWEST_ROWS:
+        if is_compared and rows_to_draw(record) < FEWEST_ROWS:
             yield f"{file}: {too_few_rows(record)}, so the difference has no interval and no p"
         if record.get("skipped") and not is_cut:
             field = "label" if "positives" in record else "score"
@@ -371,7 +371,22 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
 def too_few_rows(record: Record) -> str:
     """Why a record has no paired test."""
     rows = "queries" if "qrels" in record else "pairs"
+    if is_mean_of_groups(record):
+        fewest = f"the smallest group has {rows_to_draw(record)}"
+        return f"a paired test needs {FEWEST_ROWS} {rows} in each group, {fewest}"
     return f"a paired test needs {FEWEST_ROWS} {rows}, n is {record['n']}"
+
+
+def rows_to_draw(record: Record) -> int:
+    """The rows from which a resample draws: those of the smallest group, if groups are averaged."""
+    if is_mean_of_groups(record):
+        return min(group["n"] for group in record["groups"].values())
+    n: int = record["n"]
+    return n
+
+
+def is_mean_of_groups(record: Record) -> bool:
+    return record.get("aggregate", "all") != "all" and bool(record.get("groups"))
 
 
 def below(records: Sequence[Record], name: str, label: str, limit: float | None) -> str | None:
@@ -407,7 +422,7 @@ def worse(records: Sequence[Record], name: str, label: str, margin: float | None
             continue
         difference = with_interval(change["difference"], change["ci95"])
         problem = f"{record['file']}: {label} minus that of {baseline['file']} is {difference}"
-        if record["n"] < FEWEST_ROWS:
+        if rows_to_draw(record) < FEWEST_ROWS:
             return f"{problem}: {too_few_rows(record)}"
         if not is_defined:
             return f"{problem}: the paired test is undefined"

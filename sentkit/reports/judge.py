@@ -108,17 +108,20 @@ def with_damage(verdict: Verdict, sides: SidesOfModel) -> Verdict:
 
 
 def with_unit_length(verdict: Verdict, examples: Matches) -> Verdict:
-    """Add unit length, if only the vectors of A or only those of the model have it."""
-    is_unit_in_a = have_unit_length(examples.a)
-    if is_unit_in_a == have_unit_length(examples.b):
-        return verdict
-    name = "unit length" if is_unit_in_a else "no unit length"
-    return verdict.with_cause(Cause(name, len(examples), len(examples)))
+    """Add unit length, if all vectors of A have it and few of the model, or no unit length."""
+    count = len(examples)
+    units_in_a = count_unit_length(examples.a)
+    units_in_b = count_unit_length(examples.b)
+    if units_in_a == count and 2 * units_in_b < count:
+        return verdict.with_cause(Cause("unit length", count, count))
+    if units_in_b == count and 2 * units_in_a < count:
+        return verdict.with_cause(Cause("no unit length", count, count))
+    return verdict
 
 
-def have_unit_length(vectors: Float32) -> bool:
+def count_unit_length(vectors: Float32) -> int:
     lengths = np.linalg.norm(vectors, axis=1)
-    return bool((abs(lengths - 1) <= SAME_FACTOR).all())
+    return int((abs(lengths - 1) <= SAME_FACTOR).sum())
 
 
 @dataclass(frozen=True, slots=True)

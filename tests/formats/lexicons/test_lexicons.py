@@ -476,7 +476,7 @@ def test_several_files_are_joined_but_not_their_synsets(write_rows):
 
 
 def paraphrases(paths):
-    return read_paraphrases(paths[0], "id")
+    return read_paraphrases(paths[0], "id", "id")
 
 
 @pytest.mark.parametrize(
@@ -526,4 +526,7 @@ def test_paraphrases_by_key(write_rows):
     """Several of a key, in order; a number and its digits are one key, as tables have it."""
     rows = [{"id": key, "paraphrase": text} for key, text in ((7, "b"), ("7", "a"), ("x", "c"))]
 
-    assert read_paraphrases(write_rows("p.jsonl", *rows), "id") == {"7": ["b", "a"], "x": ["c"]}
+    assert read_paraphrases(write_rows("p.jsonl", *rows), "id", "id") == {
+        "7": ["b", "a"],
+        "x": ["c"],
+    }

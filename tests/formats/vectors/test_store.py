@@ -192,7 +192,7 @@ OTHER_SPACE = b'{"_emb":"m:0123456789ab"}\n{"_emb":"m:ba9876543210"}\n'
         ([0, -3, 6], b"{}\n{}\n", NO_ROWS),
         ([2**63 - 1, -(2**63), 0], b"{}\n{}\n", NO_ROWS),
         ([0, 3, 6], b"[]\n{}\n", "1: this row is a list, expected an object"),
-        ([0, 3, 6], b"{}\n\xff}\n", "2: not JSON"),
+        ([0, 3, 6], b"{}\n\xff}\n", "2: not UTF-8"),
         ([0, 3, 6], b"{}\n{\n}", "2: a row has more than one line"),
         (
             [0, 26, 52],
