@@ -380,7 +380,7 @@ class Inputs:
 def parse_fields(pairs: Sequence[str], standard_names: Sequence[str]) -> dict[str, str]:
     """Parse values of --field such as `text=title`. Returns standard name -> name in the input.
 
-    `standard_names` are those that the command reads.
+    `standard_names` are those that the command reads. A command that reads none has no --field.
     """
     fields: dict[str, str] = {}
     for pair in pairs:
@@ -388,9 +388,7 @@ def parse_fields(pairs: Sequence[str], standard_names: Sequence[str]) -> dict[st
         if not equals or not name:
             raise UsageError(f'--field "{pair}": expected name=theirs, for example text=title')
         if standard not in standard_names:
-            advice = "this command reads no such fields"
-            if standard_names:
-                advice = f"this command reads: {', '.join(standard_names)}"
+            advice = f"this command reads: {', '.join(standard_names)}"
             raise UsageError(f'--field "{pair}": unknown field "{standard}"', advice=advice)
         if standard in fields:
             raise UsageError(f'--field "{pair}": "{standard}" is given twice')
