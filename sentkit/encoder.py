@@ -20,7 +20,7 @@ from sentkit.model.encoding import TokenEncoder
 from sentkit.model.forks import LOADING, ForkLock
 from sentkit.model.groups import EncodeStats
 from sentkit.model.mteb import model_meta, prompt_of_task, texts_of_task
-from sentkit.model.query_encoder import encode_list, is_utf8, prepare_list
+from sentkit.model.query_encoder import encode_list, has_surrogate, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 from sentkit.process import check_threads, threads_of_environment
@@ -278,7 +278,7 @@ class Encoder:
         for name, value in arguments.items():
             self._check_argument(name, value)
         if isinstance(texts, str):
-            if not is_utf8(texts):
+            if has_surrogate(texts):
                 raise ArgumentError("texts is not UTF-8")
             return self._encode([texts], self.tokenizer)[0]
         is_sequence = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
@@ -288,7 +288,7 @@ class Encoder:
         for index, text in enumerate(texts):
             if not isinstance(text, str):  # a missing value is None or NaN
                 raise TypeError(f"texts[{index}] is of type {type(text).__name__}, expected str")
-            if not is_utf8(text):
+            if has_surrogate(text):
                 raise ArgumentError(f"texts[{index}] is not UTF-8")
         return self._encode(texts, self.tokenizer)
 

@@ -293,13 +293,13 @@ def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
     return EncodedRows(rows, model, report=report)
 
 
-def is_utf8(text: str) -> bool:
-    """Whether the text can be encoded: a single surrogate cannot."""
+def has_surrogate(text: str) -> bool:
+    """Whether the text has a single surrogate, the only character that UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
@@ -310,8 +310,8 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         try:
             block = block_of_values(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
-            are_valid = [is_utf8(text) for text in texts_of_block]
-            place = f"{SOURCE}:{numbers[are_valid.index(False)]}"
+            have_surrogates = [has_surrogate(text) for text in texts_of_block]
+            place = f"{SOURCE}:{numbers[have_surrogates.index(True)]}"
             raise UsageError(f"{place}: not UTF-8") from error
         block.texts = [(text,) for text in texts_of_block]
         yield block

@@ -177,9 +177,9 @@ def add_words(words_of_rows: Sequence[bytes], words: dict[str, int]) -> tuple[li
     return new_indices, unreadable_count
 
 
-def is_utf8(text: bytes) -> bool:
+def is_utf8(content: bytes) -> bool:
     try:
-        text.decode()
+        content.decode()
     except UnicodeDecodeError:
         return False
     return True
