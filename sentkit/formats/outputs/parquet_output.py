@@ -144,19 +144,25 @@ def without_empty_objects(value: Any, room: int = LEVELS) -> Any:
     return value
 
 
-def check_int(digits: str) -> None:
-    if not -(2**63) <= int(digits) < 2**63:
-        raise ValueError(f"{digits:.40} is too large for int64")
+def check_int(literal: str) -> None:
+    """Raise a ValueError if a JSON integer is too large for a column of int64."""
+    if not -(2**63) <= int(literal) < 2**63:
+        raise ValueError(f"{literal:.40} is too large for int64")
 
 
-def check_float(digits: str) -> None:
-    """A column keeps the shortest form of the nearest float64, or this float64 rounded."""
-    value = Decimal(digits)
-    nearest = float(digits)
-    precision = len(value.as_tuple().digits)
-    rounded = Context(precision).plus(Decimal(nearest))
-    if value not in (Decimal(repr(nearest)), rounded):
-        raise ValueError(f"{digits:.40} has more digits than float64 has")
+def check_float(literal: str) -> None:
+    """Raise a ValueError if a column of float64 would lose digits of a JSON number.
+
+    It loses none if the number is the shortest form of the nearest float64, such as 0.1, or the
+    exact value of this float64 rounded to as many digits, such as 0.10000000000000000555.
+    """
+    number = Decimal(literal)
+    nearest = float(literal)
+    shortest_form = Decimal(repr(nearest))
+    digit_count = len(number.as_tuple().digits)
+    rounded_value = Context(prec=digit_count).plus(Decimal(nearest))
+    if number not in (shortest_form, rounded_value):
+        raise ValueError(f"{literal:.40} has more digits than float64 has")
 
 
 def check_names(fields: list[tuple[str, Any]]) -> None:
