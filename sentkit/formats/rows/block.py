@@ -156,24 +156,24 @@ def drop_fields(line: bytes, names: Collection[str], spans: Spans) -> bytes:
 
 
 def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
-    """The same as `drop_fields` for a plain line, but faster: other fields are not parsed."""
+    """The same as `drop_fields` for a plain line, but faster: other fields are not parsed.
+
+    Fast only if all of these fields are strings, not the first field, and without blanks before
+    them and around their colon.
+    """
     remaining = line
     for name in names:
         name_and_colon = b'"%b":' % name.encode()
-        start = remaining.find(name_and_colon)
-        value = start + len(name_and_colon)
-        is_string = remaining[value : value + 1] == b'"'
-        follows_comma = remaining[start - 1 : start] == b","
-        if (
-            start < 2
-            or not is_string
-            or not follows_comma
-            or remaining[start - 2 : start - 1].isspace()
-        ):
-            # the first, not a string, or with blanks around
+        start = remaining.find(name_and_colon)  # -1 with a blank before the colon
+        value_start = start + len(name_and_colon)
+        is_string = remaining[value_start : value_start + 1] == b'"'
+        follows_comma = start >= 2 and remaining[start - 1 : start] == b","
+        has_blank_before_comma = remaining[start - 2 : start - 1].isspace()
+        if not is_string or not follows_comma or has_blank_before_comma:
             return drop_fields(line, names, field_spans(line))
-        end = remaining.index(b'"', value + 1) + 1
-        remaining = remaining[: start - 1] + remaining[end:]
+        # A plain line has no escapes, so the next quote ends the string.
+        value_end = remaining.index(b'"', value_start + 1) + 1
+        remaining = remaining[: start - 1] + remaining[value_end:]
     return remaining
 
 
