@@ -141,7 +141,8 @@ def principal(
             f"{count} vectors of {moments.width} numbers have only {rank} independent "
             f"directions{after}: {dim} of {max_dim} are {done}"
         )
-        if rank == moments.width - 1 < highest_rank:
+        is_one_short = rank == moments.width - 1
+        if is_one_short and rank < highest_rank:
             problem += ", and more vectors add none (a layer norm at the end removes one)"
         warnings = (problem,)
     return axes[:, :dim], scatters[:dim], warnings
