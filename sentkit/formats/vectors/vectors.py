@@ -2,7 +2,7 @@
 shape.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from tokenize import TokenError
 from typing import Any
@@ -226,15 +226,12 @@ class VectorReader:
         self.space_name = None
 
     def with_parsed_vectors(self, rows: RowBlock) -> VectorBlock:
-        """The rows with the vectors in their fields."""
-        fields_of_vectors = {*self._as_in_rows(VECTORS)}
-        # `names` is empty before the first accepted row, and afterwards if this row has no vector.
-        first_has_none = self.has_accepted or fields_of_vectors.isdisjoint(rows.values[0])
-        if self.vectors_optional and not self.names and first_has_none:
-            return without_vectors(rows, fields_of_vectors)
+        """The rows with the vectors in their fields, as one array (n, k, d)."""
+        if self.vectors_optional and not self._first_row_has_vectors(rows):
+            return without_vectors(rows, self._as_in_rows(VECTORS))
         rows.refuse_duplicate_names()
         names = self.names or self._names_of_first_row(rows)
-        raw = raw_vectors(rows, self._as_in_rows(names)) if names else [b""] * len(rows)
+        bytes_of_rows = raw_vectors(rows, self._as_in_rows(names))
 
         # The spaces. A bad row has that of the others.
         embs = [values.get("_emb") for values in rows.values]
@@ -243,17 +240,26 @@ class VectorReader:
                 rows.refuse(index, problem)
                 embs[index] = self.space_name
 
-        # One array (n, k, d), with zeros for vectors of another width.
-        count = max(1, len(names))
-        width = self.width or max(1, max(map(len, raw)) // (4 * count))
-        size = 4 * count * width
-        flat = bytearray().join(data if len(data) == size else bytes(size) for data in raw)
-        vectors = np.frombuffer(flat, "<f4").reshape(len(rows), count, width)
+        # One array (n, k, d). A row whose vectors have another width has zeros until it is refused.
+        k = max(1, len(names))
+        width = self.width or max(1, max(map(len, bytes_of_rows)) // (4 * k))
+        size = 4 * k * width
+        joined = bytearray().join(
+            content if len(content) == size else bytes(size) for content in bytes_of_rows
+        )
+        vectors = np.frombuffer(joined, "<f4").reshape(len(rows), k, width)
         block = self.with_checked_vectors(rows, vectors, names, embs)
-        for index, data in enumerate(raw):
-            if len(data) != size:
-                self._refuse_width(rows, [index], len(data) // 4 // count)
+        for index, content in enumerate(bytes_of_rows):
+            if len(content) != size:
+                self._refuse_width(rows, [index], len(content) // (4 * k))
         return block
+
+    def _first_row_has_vectors(self, rows: RowBlock) -> bool:
+        """Whether the first accepted row has vectors; before there is one, whether rows[0] has."""
+        if self.has_accepted or self.names:
+            return bool(self.names)
+        fields_of_vectors = set(self._as_in_rows(VECTORS))
+        return not fields_of_vectors.isdisjoint(rows.values[0])
 
     def _as_in_rows(self, names: Sequence[str]) -> tuple[str, ...]:
         """The names of the fields in the rows, which --field can change."""
@@ -369,8 +375,9 @@ class VectorReader:
             count += len(vectors)
 
 
-def without_vectors(rows: RowBlock, fields_of_vectors: Set[str]) -> VectorBlock:
+def without_vectors(rows: RowBlock, names_in_rows: Iterable[str]) -> VectorBlock:
     """Rows that have no vectors, as the first row; a row with one is bad."""
+    fields_of_vectors = set(names_in_rows)
     for index, values in enumerate(rows.values):
         if not fields_of_vectors.isdisjoint(values):
             rows.refuse(index, UNEXPECTED)
