@@ -264,20 +264,27 @@ def initialise_norm(block: Block, layer: str, x: Float64, smallest: float) -> Fl
 def loss(parameters: Float64, x: Float64, gradient: Float64 | None = None) -> float:
     """The mean loss of (n, d) vectors in bits per number: -(log p(z) + log |det dz/dx|) / (d ln 2).
 
-    If `gradient` is given, it is overwritten by the gradient of the parameters.
+    z is the result of the flow, and p the standard normal density. If `gradient` is given, it is
+    overwritten by the gradient of the loss with respect to the parameters.
     """
     count, width = x.shape
-    bit = 1 / (width * np.log(2))
+    bit = 1 / (width * np.log(2))  # a natural logarithm of a vector in bits per number
     passes, z = run(parameters, x)
+    # Of a step, only the scales of its ActNorm change a volume.
     log_determinant = SCALE * sum(float(step.block["scale"].sum()) for step in passes)
-    square = float(np.square(z).sum()) / count
+    mean_square = float(np.square(z).sum()) / count
+
+    # The gradient, from the last step to the first.
     if gradient is not None:
-        d_result = np.empty((count, 0))  # of the first half of a level, from the level after it
+        # Of the numbers that the next step gets, which is none after the last step.
+        d_result = np.empty((count, 0))
         for step, block in zip(passes[::-1], blocks_of(gradient, width)[::-1], strict=True):
-            # the end of a level: the other numbers leave
-            if step.result.shape[1] > d_result.shape[1]:
-                leaving = step.result[:, d_result.shape[1] :]
+            passed_on = d_result.shape[1]
+            if step.result.shape[1] > passed_on:
+                # The other numbers leave the flow here. The gradient of -log p(z) is z.
+                leaving = step.result[:, passed_on:]
                 d_result = np.concatenate([d_result, leaving * (bit / count)], axis=1)
             d_result = step.backward(d_result, block)
-            block["scale"][:] -= bit * SCALE
-    return float(bit * (0.5 * square + 0.5 * width * np.log(2 * np.pi) - log_determinant))
+            block["scale"][:] -= bit * SCALE  # of the determinant
+    negative_log_density = 0.5 * mean_square + 0.5 * width * np.log(2 * np.pi)
+    return float(bit * (negative_log_density - log_determinant))
