@@ -5,13 +5,14 @@ positive.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import orjson
 
-from sentkit.arrays import Float32, Float64, Rows
+from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.rows.block import Row, append_fields, rename_fields
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_value
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
@@ -201,46 +202,61 @@ class Miner:
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
         pairs: list[Pair] = block.rows.parsed
-        anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])
-        limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))
-        is_filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
+        anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])  # (n, d)
+        limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))  # (n,)
+
+        # The nearest texts of the corpus below the limit. A blank anchor has none.
+        is_filled = np.asarray(anchors.any(axis=1))
         nearest = Best(self.searcher, anchors[is_filled], self.depth, limits[is_filled])
 
-        # The texts of a pair are not its negatives; if they reach the limit,
-        # `nearest.count_reaching_limit` has counted them.
-        numbers_of_pairs = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
-        pair_indices = np.repeat(
-            np.arange(len(pairs)), [len(numbers) for numbers in numbers_of_pairs]
-        )
-        candidate_numbers = np.array(
-            [number for numbers in numbers_of_pairs for number in numbers], np.intp
-        )
-        similarities = exact_similarities(
-            self.metric, anchors, self.searcher.corpus, (pair_indices, candidate_numbers)
-        )
-        is_counted = (similarities >= limits[pair_indices]) & is_filled[pair_indices]
-        self.texts_of_pairs += len(candidate_numbers)
-        self.above += nearest.count_reaching_limit - int(np.count_nonzero(is_counted))
+        # The texts of a pair are not its negatives. `nearest` counts them if they reach the limit.
+        excluded_numbers = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
+        self.texts_of_pairs += sum(map(len, excluded_numbers))
+        counts_reaching_limit = self._counts_reaching_limit(anchors, limits, excluded_numbers)
+        excluded_count = int(counts_reaching_limit[is_filled].sum())
+        self.above += nearest.count_reaching_limit - excluded_count
 
-        # The nearest other texts of each pair.
-        texts: list[list[str]] = [[] for _ in pairs]
-        for i, rows in zip(np.flatnonzero(is_filled).tolist(), nearest.rows(), strict=True):
-            numbers = [row for row in rows.tolist() if row not in numbers_of_pairs[i]]
+        # The texts of the others, without those of --skip.
+        candidates_of_pairs: list[list[str]] = [[] for _ in pairs]
+        filled_indices = np.flatnonzero(is_filled).tolist()
+        for index, near_rows in zip(filled_indices, nearest.rows(), strict=True):
+            excluded = excluded_numbers[index]
+            numbers = [number for number in near_rows.tolist() if number not in excluded]
             pool = numbers[self.skip :][: self.pool_size]
-            texts[i] = [self.candidates.text(number) for number in pool]
+            candidates_of_pairs[index] = [self.candidates.text(number) for number in pool]
 
-        has_zero = ~is_filled
+        # The best ones that the judge accepts.
+        has_zero_vector = ~is_filled
         if self.metric == "cosine":  # the similarity of the positive is undefined, too
-            has_zero[rows_with_zero_vector(block.vectors[:, :2])] = True
-        lists = self._below_limit(pairs, texts)
-        for pair, candidates, is_zero in zip(pairs, lists, has_zero.tolist(), strict=True):
-            negatives = candidates[: self.top]
+            has_zero_vector[rows_with_zero_vector(block.vectors[:, :2])] = True
+        accepted_of_pairs = self._below_limit(pairs, candidates_of_pairs)
+        for pair, accepted, has_zero in zip(
+            pairs, accepted_of_pairs, has_zero_vector.tolist(), strict=True
+        ):
+            negatives = accepted[: self.top]
             self.rows += 1
             self.negatives += len(negatives)
-            self.with_zero += is_zero
-            self.short += not is_zero and 0 < len(negatives) < self.top
-            self.without += not (is_zero or negatives)
+            if has_zero:
+                self.with_zero += 1
+            elif not negatives:
+                self.without += 1
+            elif len(negatives) < self.top:
+                self.short += 1
             yield pair, negatives
+
+    def _counts_reaching_limit(
+        self, anchors: Float32, limits: Float64, numbers_of_pairs: Sequence[set[int]]
+    ) -> Indices:
+        """How many of these candidates of each pair reach its limit, (n,)."""
+        pair_count = len(numbers_of_pairs)
+        counts = [len(numbers) for numbers in numbers_of_pairs]
+        pair_indices = np.repeat(np.arange(pair_count), counts)
+        numbers = np.array([*chain.from_iterable(numbers_of_pairs)], np.intp)
+        similarities = exact_similarities(
+            self.metric, anchors, self.searcher.corpus, (pair_indices, numbers)
+        )
+        is_reaching = similarities >= limits[pair_indices]
+        return np.bincount(pair_indices[is_reaching], minlength=pair_count)
 
     def _below_limit(
         self, pairs: Sequence[Pair], texts: Sequence[list[str]]
