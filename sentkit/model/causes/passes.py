@@ -125,6 +125,7 @@ class VariantEncoder:
         tokenizer = self.tokenizer(settings)
         before = tokenizer.before
         after = tokenizer.after
+        # The special tokens at the begin and at the end of a text that are doubled, or left out.
         doubled = {"twice": (before, after), "begin twice": (before, 0), "end twice": (0, after)}
         removed = {"absent": (before, after), "no begin": (before, 0), "no end": (0, after)}
         if settings.special in doubled:
@@ -137,26 +138,32 @@ class VariantEncoder:
         return tokenizer(self.texts)
 
     def tokenizer(self, settings: TextSettings) -> Tokenizer:
-        """The declared tokenizer with changes. A new one is slow to read, so it is copied."""
-        declared = self.reading.tokenizer
-        declares_template = declared.template is not None
-        if settings.in_template != declares_template:
-            readout = None if settings.in_template else "mean"
-            declared = plan_reading(self.checkpoint, ReadingOptions(readout)).tokenizer
-        tokenizer = copy(declared)
+        """The tokenizer under these settings: a copy, because a new one is slow to read."""
+        # The tokenizer of the checkpoint, with a template if the readout needs one.
+        original = self.reading.tokenizer
+        has_template = original.template is not None
+        if settings.in_template != has_template:
+            readout = None if settings.in_template else "mean"  # None: as the checkpoint declares
+            original = plan_reading(self.checkpoint, ReadingOptions(readout)).tokenizer
+        tokenizer = copy(original)
+
+        # The prompt, the length limit, and the end that a long text loses.
         if settings.prompt is not None:
             tokenizer = tokenizer.with_prompt(settings.prompt)
         if settings.max_length is not None:
             tokenizer.max_length = max_length(self.checkpoint, settings.max_length)
-            tokenizer.head_length = None
+            tokenizer.head_length = None  # that of the declared limit can be too short
             if tokenizer.max_length <= tokenizer.before + tokenizer.after:
                 raise UsageError("the special tokens use all of this length")
         if settings.other_end:
             tokenizer.truncates_start = not tokenizer.truncates_start
+
+        # Lower case and accents. `lowercase` adds a step to the rules; what they do themselves is
+        # changed in them.
         if settings.lower is not None:
             tokenizer.lowercase = settings.lower
         if settings.lower is False or settings.strip is not None:
-            rules = declared.rules()
+            rules = original.rules()
             normalizer = rules.get("normalizer")
             if settings.lower is False:
                 normalizer = cased(normalizer)
@@ -164,7 +171,7 @@ class VariantEncoder:
                 normalizer = with_accents(normalizer, strip=settings.strip)
             rules["normalizer"] = normalizer
             tokenizer.backend = backend_of(rules, str(self.checkpoint.folder))
-            tokenizer.words = None  # they belong to the declared rules
+            tokenizer.words = None  # their ids are those of the original rules
         return tokenizer
 
     def changes_tokens(self, settings: Settings) -> bool:
