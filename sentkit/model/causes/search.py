@@ -116,7 +116,7 @@ class Search:
         self.rounding: float | None = None  # the largest distance by rounding in bf16
         self.mean_rounding = 0.0
         self.explained_limit = CLOSE  # largest distance of a text that a change explains
-        self.differs = np.ones(len(target), bool)
+        self.differs = self.distances > EQUAL  # (n,): the texts that are to be explained
         self.results = list[Result]()
         self.order: Indices | None = None
 
@@ -159,32 +159,33 @@ class Search:
         )
 
     def judge_equality(self) -> Explanation | None:
-        """That the vectors are those of the model, if they are, but for rounding or a factor.
+        """That the vectors are those of the model, but for rounding or a factor; None if they are
+        not.
 
-        Otherwise this sets the texts that differ, and the limit of a text that a change explains:
-        they depend on the distances.
+        If they are not, `explained_limit` and `differs` are adapted to the distances.
         """
         if self.declared is None:
             return None
         self.results.append(self.declared)
         if self.largest_distance <= EQUAL:
             return self.with_factor() or self.of_equal_vectors()
-        distances_of_bf16 = self.distances_of_bf16()
-        self.rounding = float(distances_of_bf16.max())
-        self.mean_rounding = float(distances_of_bf16.mean())
-        self.differs = self.distances > EQUAL
-        # If few texts differ, and the others are equal, the cause is not rounding.
-        is_spread = np.median(self.distances) >= SPREAD * distances_of_bf16.mean()
-        if self.is_rounding(distances_of_bf16) and is_spread:
+
+        # Equal but for rounding in bf16, which changes most texts: if few texts differ, and the
+        # others are equal, it is not the cause.
+        bf16_distances = self.distances_of_bf16()
+        self.rounding = float(bf16_distances.max())
+        self.mean_rounding = float(bf16_distances.mean())
+        is_spread = np.median(self.distances) >= SPREAD * self.mean_rounding
+        if is_spread and self.is_rounding(bf16_distances):
             return (
                 self.of_fewer_bits(ROUNDED_IN_NOISE)
                 or self.with_factor()
                 or self.of_equal_vectors()
             )
 
-        # The mean distance is that of the differing texts, so rounding of bf16 is not counted.
-        noise = 3 * self.rounding
+        # Not equal. A text may differ by rounding even if its difference is explained.
         least = LEAST_LIMIT
+        noise = 3 * self.rounding
         if noise < NOISE * self.mean_of_differing:
             least = max(LEAST_LIMIT, noise)
         self.explained_limit = float(np.clip(EXPLAINED * self.mean_of_differing, least, CLOSE))
@@ -213,23 +214,29 @@ class Search:
     ) -> Explanation | None:
         """The best changes of some settings, each with each change of other settings; then the best
         of these pairs again. One change remains if it explains most texts.
+
+        `singles` are the results of each change with a few texts, `verified` those of the best
+        ones with all texts. Both are best first.
         """
         best = list(verified)
-        frontier = self.bases(singles, verified)
+        bases = self.bases(singles, verified)
         for _ in range(1, DEPTH):
-            joined_results = list[Result]()
-            for base in frontier:
-                joined = [
+            # One more change, with a few texts. The results are in the order of the bases.
+            screened = list[Result]()
+            for base in bases:
+                combinations = [
                     (*base.variants, variant)
                     for variant in variants
                     if all(variant.joins(other) for other in base.variants)
                 ]
-                joined_results += self.screened(joined, base.variants)
-            best = sorted([*self.verified(joined_results), *best], key=self.rank)
-            is_better = bool(best) and len(best[0].variants) > len(frontier[0].variants)
+                screened += self.screened(combinations, base.variants)
+
+            # It has to be better with all texts than fewer changes are.
+            best = sorted([*self.verified(screened), *best], key=self.rank)
+            is_better = bool(best) and len(best[0].variants) > len(bases[0].variants)
             if self.explains_all(best) or not is_better:
                 break
-            frontier = best[:1]
+            bases = best[:1]
         if best and self.explained(best[0]) >= MOST * self.differs.sum():
             return self.explanation(best)
         return None
@@ -253,10 +260,11 @@ class Search:
         assert vectors is not None, "the declared width is that of the target"
         return compare((), vectors, self.encoder.rounding(texts)).distances
 
-    def is_rounding(self, rounding: Float64) -> bool:
+    def is_rounding(self, bf16_distances: Float64) -> bool:
         """Whether the difference is not larger than by rounding in bf16."""
-        is_small = self.distances.max() <= max(3 * rounding.max(), 10 * rounding.mean())
-        return bool(is_small and self.distances.mean() <= 2 * rounding.mean())
+        mean = bf16_distances.mean()
+        is_small = self.distances.max() <= max(3 * bf16_distances.max(), 10 * mean)
+        return bool(is_small and self.distances.mean() <= 2 * mean)
 
     def of_fewer_bits(self, share: float) -> Explanation | None:
         """Fewer bits of the weights, if these leave at most this share of the distance."""
@@ -353,40 +361,47 @@ class Search:
         return results
 
     def verified(self, screened: Sequence[Result]) -> list[Result]:
-        """The results of the best changes with all texts, best first, and of those that are as
-        good.
+        """The results with all texts, best first, of the best changes among results with a few
+        texts: the first one, those that are as good, and up to VERIFIED further ones.
         """
         if not screened:
             return []
-        limit = self.explained_limit
-        best = screened[0]
-        candidates = [
-            result
-            for result in screened
-            if result.explained(limit) == best.explained(limit)
-            and abs(result.distance - best.distance) <= max(EQUAL, limit / 10)
-        ]
+        as_good = list[Result]()
+        further = list[Result]()
         for result in screened:
-            if len(candidates) >= VERIFIED:
-                break
-            if result not in candidates:
-                candidates.append(result)
+            if self.is_as_good(result, screened[0]):
+                as_good.append(result)
+            else:
+                further.append(result)
+        candidates = [*as_good, *further[: max(0, VERIFIED - len(as_good))]]
+
         verified = list[Result]()
         for result in candidates[: 2 * VERIFIED]:
-            # The others are only tried if they can be as good as one that explains everything.
-            if self.explains_all(verified) and result.explained(limit) < len(result.distances):
+            # After one that explains all texts, only those that can do so, too.
+            explains_screened = result.explained(self.explained_limit) == len(result.distances)
+            if self.explains_all(verified) and not explains_screened:
                 break
             verified += self.tried([result.variants], self.every_text)
         self.results += verified
         return sorted(verified, key=self.rank)
 
+    def is_as_good(self, result: Result, best: Result) -> bool:
+        """Whether two results with the same texts are equally good, except for rounding."""
+        limit = self.explained_limit
+        is_near = abs(result.distance - best.distance) <= self.tolerance
+        return result.explained(limit) == best.explained(limit) and is_near
+
+    @property
+    def tolerance(self) -> float:
+        """The difference between two distances that counts as rounding."""
+        return max(EQUAL, self.explained_limit / 10)
+
     def rank(self, result: Result) -> tuple[int, int, bool]:
         """Best first: texts that are explained, distance, and no factor. If rounding decides, the
         order of the variants does.
         """
-        step = max(EQUAL, self.explained_limit / 10)
         explained = result.explained(self.explained_limit)
-        return -explained, round(result.distance / step), result.factor is not None
+        return -explained, round(result.distance / self.tolerance), result.factor is not None
 
     def explained(self, result: Result) -> int:
         """The number of differing texts that a result of all texts explains."""
@@ -398,11 +413,10 @@ class Search:
     def explanation(self, results: Sequence[Result]) -> Explanation:
         """The first of the results, which are of all texts."""
         best = results[0]
-        rounding = max(EQUAL, self.explained_limit / 10)
         same = [
             result
             for result in results[1:]
-            if np.abs(result.distances - best.distances).max() <= rounding
+            if np.abs(result.distances - best.distances).max() <= self.tolerance
             and len(result.variants) == len(best.variants)
         ]
         before = max(float(self.distances[self.differs].mean()), 1e-12)
