@@ -265,64 +265,78 @@ def measure_suite(
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are
     present.
     """
-    # task -> its name in the papers, with "avg" if they have an average
-    names_in_papers = task_names()[suite]
     metric = SUITES[suite].value
+    names_in_papers = task_names()[suite]  # of each task, and of "avg" if they have an average
     entries_of_papers: list[Measured] = []
-    resamplers: list[StreamResampler] = []  # of the tasks of the papers
+    resamplers: list[StreamResampler] = []  # of these entries
+
+    # The test sets for which each checkpoint has a result.
     for test in tests:
         results_of_row = results.get((row.label, suite, test.name), [])
         if test.suite != suite or len(results_of_row) < len(row.models):
             continue
-        values = tuple(result.value for result in results_of_row)
-        has_one_correlation = len(results_of_row) == 1 and results_of_row[0].gold is not None
-        readouts = [result.encoder.partition("/")[2] for result in results_of_row]
-        entry = Measured(
-            row=row,
-            task=task_of(test),
-            task_name=names_in_papers.get(test.task, test.name),
-            values_of_checkpoints=values,
-            deviations=deviations_of(values, results_of_row),
-            readout=" ".join(dict.fromkeys(readouts)),
-            n=results_of_row[0].n,
-            is_correlation=has_one_correlation,
-        )
-        is_in_papers = entry.task[1] in names_in_papers
+        entry = measure_test(row, test, results_of_row)
         resample = resampler_of(results_of_row, metric) if needs_resamples else None
         if resample is not None:
             entry = replace(entry, resamples=resample(seed=0))  # the seed of `sentkit score`
-        if is_in_papers:
-            entries_of_papers.append(entry)
-        if is_in_papers and resample is not None:
-            # Other names have a stream by their position. It is the same for all rows, because an
-            # average needs all test sets.
+        yield entry
+
+        # What the average needs. Test sets with other names have a stream by their position. It is
+        # the same for all rows, because an average needs all test sets.
+        _, task = entry.task
+        if task not in names_in_papers:
+            continue
+        entries_of_papers.append(entry)
+        if resample is not None:
             next_stream = len(STREAM_OF_TEST_SET) + len(resamplers)
             stream = STREAM_OF_TEST_SET.get(test.name, next_stream)
             resamplers.append(StreamResampler(stream, resample))
-        yield entry
 
     task_count = len(names_in_papers) - 1  # without "avg"
     if "avg" in names_in_papers and len(entries_of_papers) >= task_count:
-        values_of_entries = [entry.values_of_checkpoints for entry in entries_of_papers]
-        values = tuple(
-            mean_if_known(of_checkpoint) for of_checkpoint in zip(*values_of_entries, strict=True)
-        )
-        average = Measured(
-            row=row,
-            task=(suite, "avg"),
-            task_name="avg",
-            values_of_checkpoints=values,
-            deviations=deviations_of(values, ()),
-            readout=entries_of_papers[0].readout,
-        )
-        # Independent for different test sets, and the same pairs for all rows.
-        fewest_rows = min(entry.n or 0 for entry in entries_of_papers)
-        if len(resamplers) == len(entries_of_papers) and fewest_rows >= FEWEST_ROWS:
-            resamples_of_tests = [resample(seed=(0, stream)) for stream, resample in resamplers]
-            count = min(map(len, resamples_of_tests))  # a large test set has fewer
-            columns = [resamples[:count] for resamples in resamples_of_tests]
-            average = replace(average, resamples=np.mean(columns, axis=0))
-        yield average
+        yield average_of(entries_of_papers, resamplers)
+
+
+def measure_test(row: Row, test: TestSet, results: Sequence[Result]) -> Measured:
+    """A row in a task, from the results of its checkpoints; without resamples."""
+    values = tuple(result.value for result in results)
+    readouts = [result.encoder.partition("/")[2] for result in results]
+    return Measured(
+        row=row,
+        task=task_of(test),
+        task_name=task_names()[test.suite].get(test.task, test.name),
+        values_of_checkpoints=values,
+        deviations=deviations_of(values, results),
+        readout=" ".join(dict.fromkeys(readouts)),
+        n=results[0].n,
+        is_correlation=len(results) == 1 and results[0].gold is not None,
+    )
+
+
+def average_of(entries: Sequence[Measured], resamplers: Sequence[StreamResampler]) -> Measured:
+    """The average of a row over tasks, with its resamples if each of them has a resampler and
+    enough rows.
+    """
+    values_of_entries = [entry.values_of_checkpoints for entry in entries]
+    averages = tuple(map(mean_if_known, zip(*values_of_entries, strict=True)))
+    suite, _ = entries[0].task
+    average = Measured(
+        row=entries[0].row,
+        task=(suite, "avg"),
+        task_name="avg",
+        values_of_checkpoints=averages,
+        deviations=deviations_of(averages, ()),
+        readout=entries[0].readout,
+    )
+    fewest_rows = min(entry.n or 0 for entry in entries)
+    if len(resamplers) < len(entries) or fewest_rows < FEWEST_ROWS:
+        return average
+
+    # Independent for different test sets, and the same pairs for all rows.
+    resamples_of_tests = [resample(seed=(0, stream)) for stream, resample in resamplers]
+    count = min(map(len, resamples_of_tests))  # a large test set has fewer
+    columns = [resamples[:count] for resamples in resamples_of_tests]
+    return replace(average, resamples=np.mean(columns, axis=0))
 
 
 def resampler_of(results: Sequence[Result], metric: str) -> Resampler | None:
