@@ -325,51 +325,51 @@ class Evaluator:
     def compute(
         self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel
     ) -> Result:
-        """Encode the files of the test set, and evaluate their vectors."""
+        """Encode the files of the test set, and evaluate their vectors.
+
+        `find` finds the model with the prompt of a file. Without `encoder`, the space consists of
+        the words of all files.
+        """
         suite = SUITES[test.suite]
-        sources = {"rows": test.path, **test.further_files}
+        files = {"rows": test.path, **test.further_files}  # by role, such as "queries" or "dev"
+        sources = {role: path for role, path in files.items() if role != "qrels"}  # with texts
+        if encoder is None:
+            for source in sources.values():
+                self.tokenized(model, source, test)  # the tokenizer collects the words
+            encoder = model.encoder()
+
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
-            vector_files = {
-                name: f"{folder}/{name}.safetensors" for name in sources if name != "qrels"
-            }
-            # The space consists of the words of all files. The tokenizer collects them as it reads.
-            if encoder is None:
-                for name in vector_files:
-                    self.tokenized(model, sources[name], test)
-                encoder = model.encoder()
-            labels = []
-            for name, vector_file in vector_files.items():
+            # A vector file of each source, with the prompt of its role.
+            vector_files = {role: f"{folder}/{role}.safetensors" for role in sources}
+            for role, source in sources.items():
                 model_with_prompt = model
-                for prompt in suite.prompts.get(name, ()):
+                for prompt in suite.prompts.get(role, ()):
                     if prompt in model.prompts:
                         model_with_prompt = find(prompt)
                         break
-                labels.append(
-                    self.encode(encoder, model_with_prompt, sources[name], vector_file, test)
-                )
+                self.encode(encoder, model_with_prompt, source, vector_files[role], test)
+
             try:
-                return replace(suite.evaluate(vector_files, test, self.settings), encoder=labels[0])
+                result = suite.evaluate(vector_files, test, self.settings)
             except DataError as error:
                 # The error names the file of the user, not the temporary one.
-                source_of_file = {vector_files[name]: sources[name] for name in vector_files}
+                source_of_file = {vector_files[role]: sources[role] for role in sources}
                 if error.source not in source_of_file:  # of the judgements
                     raise
                 source = source_of_file[error.source]
                 raise DataError(error.problem, source=source, advice=error.advice) from error
+        return replace(result, encoder=label_of(encoder.spaces[0].name))
 
     def encode(
-        self, encoder: TokenEncoder, model: Model, source: str, path: str, test: TestSet
-    ) -> str:
-        """Write a vector file of the rows, after a check of their scores or classes. Return its
-        label.
-        """
+        self, encoder: TokenEncoder, model: Model, source: str, vector_file: str, test: TestSet
+    ) -> None:
+        """Write a vector file of the rows, after a check of their scores or classes."""
         groups, parser, rejects = self.tokenized(model, source, test)
         encoding = Encoding(encoder, model.tokenizer, parser, VectorOutput(replace=True))
         with published_together():
-            stats = encoding.to_outputs(groups, [path], self.report, rejects)
+            stats = encoding.to_outputs(groups, [vector_file], self.report, rejects)
         for remark in encoder.warnings(stats):
             self.warn(f"{model.name}: {source}: {remark}")
-        return label_of(encoder.spaces[0].name)
 
     def tokenized(
         self, model: Model, source: str, test: TestSet
