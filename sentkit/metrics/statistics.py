@@ -41,10 +41,11 @@ def ranks(values: ArrayLike) -> Float64:
 
 
 def centred_double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
-    """2 (average rank - (n + 1) / 2) of each distinct value, from the counts of all, (..., v).
+    """Twice the distance of the rank of each distinct value from the mean rank (n + 1) / 2.
 
-    The last rank of a value is the sum of the counts up to its own, so this is
-    2 cumsum(counts) - counts - n, which has no fraction.
+    `counts` (..., v) says how often each value occurs, in ascending order of the values, n in all.
+    With c of them up to the last rank C, the average rank is C - (c - 1) / 2. Twice the distance
+    is 2 C - c - n, which has no fraction.
     """
     doubled = np.cumsum(counts, axis=-1)
     doubled += doubled  # in place, which saves time
@@ -132,49 +133,58 @@ def resample(a: ArrayLike, b: ArrayLike, *, count: int = RESAMPLES, seed: Seed) 
     centred_b = centred(b)[order]
     n = len(order)
     v = len(sizes_b)
-    is_undefined = min(len(sizes_a), v) < 2 or np.isnan([centred_a[0], centred_b[0]]).any()
-    if is_undefined:
+    # All centred values are NaN if one value is not finite.
+    if min(len(sizes_a), v) < 2 or np.isnan([centred_a[0], centred_b[0]]).any():
         return np.full((2, count), np.nan)
 
-    # The distinct value of `b` in each pair, by its number; k v is added for resample k of a block.
+    # The distinct value of `b` in each pair, by its number from 0, (n,). In a block, resample k
+    # has the numbers from k v on.
     value_b = np.empty(n, np.intp)
     value_b[order_b] = np.repeat(np.arange(v), sizes_b)
     bins_b = value_b + np.arange(resamples_at_once(n))[:, None] * v
 
+    # Sums over the pairs of each resample: of the moments of the values, and of the squares and
+    # products of the ranks.
     moments = np.stack([centred_a, centred_b, centred_a**2, centred_b**2, centred_a * centred_b])
-    sums = np.empty((5, count))  # of the moments
-    # of the squares of the ranks of a and of b, and of their product
-    rank_sums = np.empty((3, count))
+    moment_sums = np.empty((5, count))
+    rank_squares_a = np.empty(count)
+    rank_squares_b = np.empty(count)
+    rank_products = np.empty(count)
     done = 0
     for counts_of_rows in multiplicities(n, count, seed):
+        # How often each pair occurs, (size, n), in the order of `a`.
         size = len(counts_of_rows)
         block = slice(done, done + size)
-        counts = counts_of_rows.take(order, axis=1)  # (size, n), in the order of `a`
+        done += size
+        counts = counts_of_rows.take(order, axis=1)
         weights = counts.astype(np.float64)
-        sums[:, block] = moments @ weights.T
+        moment_sums[:, block] = moments @ weights.T
 
-        # Ranks of the pairs by `a`, (size, n), and of the distinct values of `b`, (size, v).
+        # Ranks by `a` of the pairs, (size, n).
         if len(begins_a) == n:
             ranks_a = centred_double_ranks(counts, n)
         else:
             counts_a = np.add.reduceat(counts, begins_a, axis=1)
             ranks_a = np.repeat(centred_double_ranks(counts_a, n), sizes_a, axis=1)
-        counts_b = np.bincount(bins_b[:size].ravel(), weights.ravel(), size * v)
+        weighted_ranks_a = np.multiply(weights, ranks_a)
+
+        # Ranks by `b` of its distinct values, (size, v), and of the pairs, (size, n).
+        bins = bins_b[:size]
+        counts_b = np.bincount(bins.ravel(), weights.ravel(), size * v)
         counts_b = counts_b.reshape(size, v).astype(np.intp)
-        ranks_b = centred_double_ranks(counts_b, n)
+        ranks_of_values = centred_double_ranks(counts_b, n)
+        ranks_b = ranks_of_values.take(bins)
 
-        weighted_ranks_a = np.multiply(weights, ranks_a, out=weights)
-        rank_sums[0, block] = np.vecdot(weighted_ranks_a, ranks_a)
-        rank_sums[1, block] = np.vecdot(counts_b * ranks_b, ranks_b)
-        rank_sums[2, block] = np.vecdot(weighted_ranks_a, ranks_b.take(bins_b[:size]))
-        done += size
+        rank_squares_a[block] = np.vecdot(weighted_ranks_a, ranks_a)
+        rank_squares_b[block] = np.vecdot(counts_b * ranks_of_values, ranks_of_values)
+        rank_products[block] = np.vecdot(weighted_ranks_a, ranks_b)
 
-    # The correlations, from the means of the moments.
-    mean_a, mean_b, mean_aa, mean_bb, mean_ab = sums / n
+    # The correlations. The mean of centred ranks is 0, that of the values of a resample is not.
+    mean_a, mean_b, mean_aa, mean_bb, mean_ab = moment_sums / n
     variance_a = mean_aa - mean_a * mean_a
     variance_b = mean_bb - mean_b * mean_b
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
-        by_rank = rank_sums[2] / np.sqrt(rank_sums[0] * rank_sums[1])
+        by_rank = rank_products / np.sqrt(rank_squares_a * rank_squares_b)
         by_value = (mean_ab - mean_a * mean_b) / np.sqrt(variance_a * variance_b)
     # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
     is_constant = np.isnan(by_rank)
