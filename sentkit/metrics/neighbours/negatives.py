@@ -259,24 +259,31 @@ class Miner:
         return np.bincount(pair_indices[is_reaching], minlength=pair_count)
 
     def _below_limit(
-        self, pairs: Sequence[Pair], texts: Sequence[list[str]]
+        self, pairs: Sequence[Pair], candidates_of_pairs: Sequence[list[str]]
     ) -> Iterator[list[str]]:
-        """The texts that the judge scores below the limit of the positive; without a judge, all."""
+        """The candidates of each pair that the judge scores below the limit of the positive;
+        without a judge, all of them.
+        """
         if self.judge is None:
-            yield from texts
+            yield from candidates_of_pairs
             return
+
+        # The anchor of each pair with its positive, and then with each candidate, in one call.
         judged_pairs = list[tuple[str, str]]()
-        for pair, candidates in zip(pairs, texts, strict=True):
-            judged_pairs.append((pair.anchor, pair.positive))
-            judged_pairs += [(pair.anchor, candidate) for candidate in candidates]
+        for pair, candidates in zip(pairs, candidates_of_pairs, strict=True):
+            for text in [pair.positive, *candidates]:
+                judged_pairs.append((pair.anchor, text))
         scores = self.judge(judged_pairs)
+
         start = 0
-        for candidates in texts:
+        for candidates in candidates_of_pairs:
             end = start + 1 + len(candidates)
-            is_below = scores[start + 1 : end] < self.limits(scores[start])
-            self.judged += len(candidates) - int(np.count_nonzero(is_below))
+            limit = self.limits(scores[start])  # by the score of the positive
+            is_below = (scores[start + 1 : end] < limit).tolist()
+            accepted = [text for text, below in zip(candidates, is_below, strict=True) if below]
+            self.judged += len(candidates) - len(accepted)
             start = end
-            yield [text for text, below in zip(candidates, is_below.tolist(), strict=True) if below]
+            yield accepted
 
 
 def hash_of(text: str) -> int:
