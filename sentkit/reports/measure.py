@@ -200,10 +200,12 @@ def other_readouts(measured: Sequence[Measured], baseline: Row | None) -> list[s
     """Warnings about rows whose readout differs from that of the baseline, if no argument chose
     either.
     """
+    if baseline is None or baseline.readout is not None:
+        return []
     # without later transforms
     readouts = {entry.row: entry.readout.partition("/")[0] for entry in measured}
-    base_readout = readouts.get(baseline) if baseline is not None else None
-    if baseline is None or base_readout is None or baseline.readout is not None:
+    base_readout = readouts.get(baseline)
+    if base_readout is None:  # all of its evaluations failed
         return []
     warnings = []
     for row, readout in readouts.items():
@@ -530,12 +532,13 @@ def cosines_with(test_texts: Forms) -> Callable[[Sequence[str]], Float32]:
 
 
 def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
-    """Rows that have a value, or judgements of queries, each with its texts; a blank one occurs
-    nowhere.
-    """
-    parser = TextParser(test.fields)
+    """Yield each row of the test set that has a value, with its texts by normal form; of retrieval,
+    each query, as the records of its judgements.
 
+    The normal form of a blank text is empty, and no training text counts as equal to it.
+    """
     suite = SUITES[test.suite]
+    parser = TextParser(test.fields)
 
     def parse(row: FileRow) -> tuple[FileRow, object, Forms]:
         texts = parser(row)
@@ -550,6 +553,8 @@ def texts_of_rows(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]
             if value is not None:
                 yield [dict(row.values)], forms
         return
+
+    # The queries that have judgements.
     judgements = read_qrels(Inputs([qrels]), qrels)
     for row, _, forms in inputs.read(parse):
         query = id_of(row, inputs, "query")
