@@ -327,6 +327,9 @@ def negate(words: Sequence[str], draw: Draw) -> Changed:
 
 
 def without_not(words: Sequence[str]) -> Changed | None:
+    """The words with their first negation undone: without a "not", or with the positive form of a
+    contraction such as "can't"; None if there is none.
+    """
     text = plain(" ".join(words))
     if "not" not in text and NT not in text:  # every word below contains one of them
         return None
@@ -337,7 +340,8 @@ def without_not(words: Sequence[str]) -> Changed | None:
         if lowered in ("not", NT) and len(words) > 1:
             return without_word(words, index), note
         stem, contracted, more = lowered.rpartition(NT)  # "wouldn't've": "would", "n't", "'ve"
-        if lowered in WITH_NOT or (contracted and stem and more in ("", "'ve")):
+        is_contraction = stem and contracted and more in ("", "'ve")
+        if lowered in WITH_NOT or is_contraction:
             positive = WITH_NOT.get(lowered)
             if positive is None:
                 positive = WITH_NOT.get(stem + NT, stem) + more
@@ -367,6 +371,7 @@ def without_word(words: Sequence[str], index: int) -> list[str]:
 
 
 def with_not(words: Sequence[str]) -> Changed | None:
+    """The words with a "not" after the first auxiliary; None if there is none."""
     for index, word in enumerate(words):
         before, core, after = bare(word)
         lowered = plain(core)
