@@ -108,8 +108,8 @@ class Block(nn.Module):
         sentence.
 
         `between` changes the states after the attention, as the cross-attention of a decoder does.
-        `states`
-        can have more than n rows: the result has them too, and their values have no meaning.
+        `states` can have more than n rows: the result has them too, and their values have no
+        meaning.
         """
         attended = self.attend(self.input_norm(states), packed, query_rows)
         if query_rows is not None:
@@ -146,19 +146,26 @@ class Block(nn.Module):
         """
         if query_rows is not None:
             return self.attend_single_queries(states, packed, query_rows)
-        values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
+        # Queries, keys and values, (n, (h + 2 g) e).
+        projected = F.linear(states, self.qkv.weight, self.qkv.bias)
         norms = [(self.query_norm, self.heads), (self.key_norm, self.key_heads)]
-        values = norm_and_rotate(values, packed, self.rotary_base, self.head_size, norms)
-        if self.without_padding(values, packed):
+        projected = norm_and_rotate(projected, packed, self.rotary_base, self.head_size, norms)
+
+        # By the kernel, or with padding in groups of c sentences.
+        if self.without_padding(projected, packed):
             heads = by_head(
-                values[: packed.tokens], self.head_size, self.heads, self.key_heads, self.key_heads
+                projected[: packed.tokens],
+                self.head_size,
+                self.heads,
+                self.key_heads,
+                self.key_heads,
             )
             mixed = packed_attention(heads, packed, dropout=self.attention_dropout * self.training)
             return with_rows(mixed, len(states))
         groups = packed.groups
         mixed_groups = []
         # (c, t, (h + 2 g) e)
-        for padded, mask in zip(groups.pad(values), groups.masks, strict=True):
+        for padded, mask in zip(groups.pad(projected), groups.masks, strict=True):
             heads = by_head(padded, self.head_size, self.heads, self.key_heads, self.key_heads)
             mixed_groups.append(self.attention(mask, packed, heads))
         return with_rows(groups.unpad(mixed_groups), len(states))
@@ -221,7 +228,7 @@ class Block(nn.Module):
             mixed_groups.append(self.attention(mask, packed, heads, positions))
         return groups.join(mixed_groups)
 
-    def without_padding(self, values: Tensor, packed: Packed) -> bool:
+    def without_padding(self, projected: Tensor, packed: Packed) -> bool:
         """Whether the kernel can be used: it has no bias of relative positions and no window to
         add.
         """
@@ -232,7 +239,7 @@ class Block(nn.Module):
             self.uses_packed_kernel
             and packed.bias is None
             and needs_no_window
-            and values.dtype in HALF
+            and projected.dtype in HALF
         )
 
     def attention(
