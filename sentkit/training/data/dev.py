@@ -360,13 +360,15 @@ class DevParser(ExampleParser):
     has_metric = False  # whether a row has determined it
 
     def __call__(self, row: Row) -> Example | None:
-        if self.has_metric:
-            return super().__call__(row)
-        relations = [self.fields.get(field, field) for field in FIELDS_OF_RELATIONS]
         example = super().__call__(row)
+        if self.has_metric:
+            return example
+
+        # This is the first good row. Pairs with a label or a score are not all positive: their
+        # score is read, also that of this row.
         self.has_metric = True
+        relations = [self.fields.get(field, field) for field in FIELDS_OF_RELATIONS]
         if self.kind is PAIR and any(name in row.values for name in relations):
-            # Pairs with a label or a score are not all positive, so read the score.
             self.reads = Reads((PAIR,), "score", Scores())
             self.kind = None
             if "score" not in self.fields and "score" not in row.values:
@@ -375,6 +377,7 @@ class DevParser(ExampleParser):
                 advice = f'keep only positive pairs, without "{label}", or give each pair a score'
                 raise row.error(problem, advice=advice)
             return super().__call__(row)
+
         self.metric = MRR
         if self.kind is TRIPLET:
             self.metric = ACCURACY
