@@ -360,34 +360,40 @@ def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Floa
 
 
 def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> list[int]:
-    """The indexes of `count` rows, or of all distinct rows if there are fewer.
+    """The indices of `count` rows, or of all distinct rows if there are fewer.
 
-    The greedy variant: several rows are drawn by distance to the centres, and the best is chosen.
+    This is greedy k-means++: several rows are drawn, in proportion to the squared distance of each
+    row to the nearest chosen row, and the one that reduces the sum of these most is chosen.
     """
-    short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
-    squares = lengths(short) ** 2
+    # Distances to the mean are shorter than those to 0, so products have smaller errors.
+    centred = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+    squared_lengths = lengths(centred) ** 2
 
-    def from_rows(drawn: Indices) -> Float64:
-        """Squared distances, (n, t); exact if they are near 0, so that 0 is 0."""
-        magnitudes = squares[:, None] + squares[drawn]
-        squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
-        close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
-        row, column = np.divmod(np.flatnonzero(close), len(drawn))
-        squared[row, column] = squared_distances(rows, rows, row, drawn[column])
-        return squared
+    def distances_to(tried: Indices) -> Float64:
+        """Squared distances of all rows to the tried ones, (n, t); those near 0 are exact, so that
+        equal rows have 0.
+        """
+        magnitudes = squared_lengths[:, None] + squared_lengths[tried]
+        distances: Float64 = magnitudes - centred @ (2.0 * centred[tried]).T
+        is_near = distances <= margins(magnitudes, UNDERFLOW * rows.shape[1])
+        row, column = np.nonzero(is_near)
+        distances[row, column] = squared_distances(rows, rows, row, tried[column])
+        return distances
 
-    # `nearest` is the squared distance of each row to the nearest chosen row, (n,).
     chosen = [int(random.random_sample() * len(rows))]
-    nearest = from_rows(np.array(chosen))[:, 0]
+    to_nearest = distances_to(np.array(chosen))[:, 0]  # to the nearest chosen row, (n,)
     tries = 2 + int(math.log(count))
-    while len(chosen) < count and nearest.any():
-        cumulated = np.cumsum(nearest)
+    while len(chosen) < count and to_nearest.any():
+        # The rows that are tried.
+        cumulated = np.cumsum(to_nearest)
         draws = random.random_sample(tries) * cumulated[-1]
-        drawn = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(nearest) - 1)
-        candidates = np.minimum(nearest[:, None], from_rows(drawn))  # (n, t)
-        best = int(candidates.sum(axis=0).argmin())
-        nearest = np.ascontiguousarray(candidates[:, best])
-        chosen.append(int(drawn[best]))
+        tried = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(rows) - 1)
+
+        # The best of them: each column is `to_nearest` if that row is chosen, (n, t).
+        to_nearest_with = np.minimum(to_nearest[:, None], distances_to(tried))
+        best = int(to_nearest_with.sum(axis=0).argmin())
+        to_nearest = np.ascontiguousarray(to_nearest_with[:, best])
+        chosen.append(int(tried[best]))
     return chosen
 
 
