@@ -205,44 +205,47 @@ def write_rows(
 
     A row that belongs to no cluster has no keywords.
     """
-    # The new fields, as one column of (name, value) for each.
     labels = clustering.labels.tolist()
-    columns: list[Iterator[tuple[bytes, bytes]]] = [
-        ((b"cluster", b"%d" % label) for label in labels)
-    ]
-    if stability is not None:
-        # A row that is left out has none.
-        shares = [
-            significant(share) if label >= 0 else None
-            for share, label in zip(stability.tolist(), labels, strict=True)
-        ]
-        columns.append((b"stability", orjson.dumps(share)) for share in shares)
+    shares = None if stability is None else stability.tolist()
+    keywords_as_json: list[bytes] = []
     if keywords_of_clusters is not None:
         # the last one is of noise, -1
-        lists = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
-        columns.append((b"keywords", lists[label]) for label in labels)
-    fields_of_rows = zip(*columns, strict=True)
+        keywords_as_json = [orjson.dumps(words) for words in [*keywords_of_clusters, []]]
 
-    spec: dict[str, Any] = {}
-    names: tuple[str, ...] = ()
+    def new_fields(index: int) -> list[tuple[bytes, bytes]]:
+        """The names and JSON values of the new fields of a row."""
+        label = labels[index]
+        fields = [(b"cluster", b"%d" % label)]
+        if shares is not None:
+            share = significant(shares[index]) if label >= 0 else None  # a row that is left out
+            fields.append((b"stability", orjson.dumps(share)))
+        if keywords_as_json:
+            fields.append((b"keywords", keywords_as_json[label]))
+        return fields
+
+    # What a vector file stores besides its rows.
+    metadata: dict[str, Any] = {}
+    vector_names: tuple[str, ...] = ()
     if is_safetensors(output):
-        spec = dict(common_metadata(inputs))
+        metadata = dict(common_metadata(inputs))
         if points.table.space_name:
-            spec["_emb"] = points.table.space_name
-        spec = with_field_names(spec, inputs)
-        names = ("embedding",)
-    form = VectorOutput(force=force, replace=True)
+            metadata["_emb"] = points.table.space_name
+        metadata = with_field_names(metadata, inputs)
+        vector_names = ("embedding",)
+
+    width = points.vectors.shape[1]
+    vector_output = VectorOutput(force=force, replace=True)
     rows = points.table.every_row()
-    with open_writers([output], [spec], names, points.vectors.shape[1], form) as [sink]:
+    with open_writers([output], [metadata], vector_names, width, vector_output) as [writer]:
         for span in spans(len(points)):
             block = block_of_rows(islice(rows, span.stop - span.start))
             vectors = points.vectors[span, None]
-            if not names:
+            if not vector_names:
                 vectors = np.empty((len(block), 0, 0), np.float32)
-            fields = list(islice(fields_of_rows, len(block)))
-            refuse_names_of_vectors(block, names)
+            fields = [new_fields(index) for index in range(span.start, span.stop)]
+            refuse_names_of_vectors(block, vector_names)
             refuse_existing_fields(block, [name.decode() for name, _ in fields[0]], replace=replace)
-            sink.put(block, vectors, fields)
+            writer.put(block, vectors, fields)
 
 
 Record = dict[str, Any]  # a JSON object
