@@ -210,8 +210,8 @@ def difference(
     "worst" in the report has the rows with the lowest cosine, or else with the lowest overlap.
     """
     # One pass: a random sample, and the differences row by row if both sides have one width.
-    lowest_draws = Lowest(sample)
     random = np.random.Generator(np.random.Philox(0))
+    lowest_draws = Lowest(sample)
     row_by_row: RowByRow | None = None
     repeats = RepeatCounter()
     count = 0
@@ -224,16 +224,12 @@ def difference(
             repeats.add(block)
         lowest_draws.add(random.random(len(block)), block)
         count += len(block)
-    if not count and isinstance(sides, SidesOfModel) and sides.missing:
-        problem = "all vectors are zero or not finite"
-        advice = OVERFLOW if sides.has_not_finite else None
-        raise DataError(problem, source=sides.paths[0], advice=advice)
     if not count:
-        raise DataError("all texts are blank", source=sides.paths[0])
+        raise error_of_no_vectors(sides)
     _, sampled = lowest_draws.result()
     shares, sample_fields = sample_record(sampled, top)
 
-    # The rows that differ most, by their cosine or by their overlap.
+    # The rows that differ, most different first: by their cosine, or by their overlap.
     if row_by_row is not None:
         measure = "cosine"
         values, different = row_by_row.worst.result()
@@ -243,6 +239,8 @@ def difference(
         values = shares[not_shared]
         different = sampled[not_shared]
     order = np.argsort(values, kind="stable")
+    values = values[order]
+    different = different[order]
 
     # The report. The readers know space and width, and `sides.only`, after the pass over all rows.
     record: Record = {}
@@ -260,10 +258,18 @@ def difference(
     record |= sample_fields
     if worst:
         record["worst"] = [
-            {**different.labels[i], measure: float(values[i])} for i in order[:worst]
+            {**label, measure: float(value)}
+            for label, value in zip(different.labels[:worst], values[:worst], strict=True)
         ]
 
-    most_different = different[order[: examples // 2 if row_by_row else 0]]
+    # The examples. Without cosines, it is not known which rows differ most.
+    most_different = different[:0]
+    cosines = None
+    ratios = None
+    if row_by_row is not None:
+        most_different = different[: examples // 2]
+        cosines = np.concatenate(row_by_row.cosines)
+        ratios = np.concatenate(row_by_row.ratios)
     random_rows = spread_rows(sampled, most_different, examples - len(most_different))
     repeated_a, repeated_b = repeats.counts()
     return Difference(
@@ -273,9 +279,18 @@ def difference(
         rows=count,
         repeated_a=repeated_a,
         repeated_b=repeated_b,
-        cosines=None if row_by_row is None else np.concatenate(row_by_row.cosines),
-        ratios=None if row_by_row is None else np.concatenate(row_by_row.ratios),
+        cosines=cosines,
+        ratios=ratios,
     )
+
+
+def error_of_no_vectors(sides: Sides) -> DataError:
+    """Why no vectors of the two sides can be compared."""
+    path = sides.paths[0]
+    if isinstance(sides, SidesOfModel) and sides.missing:
+        advice = OVERFLOW if sides.has_not_finite else None
+        return DataError("all vectors are zero or not finite", source=path, advice=advice)
+    return DataError("all texts are blank", source=path)
 
 
 def spread_rows(sampled: Matches, excluded: Matches, count: int) -> Matches:
