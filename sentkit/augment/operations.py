@@ -157,10 +157,11 @@ def plain(word: str) -> str:
     return word.lower().replace(CURLY, "'")
 
 
-def written_like(model: str, word: str) -> str:
-    if len(model) > 1 and model.isupper():
+def written_like(example: str, word: str) -> str:
+    """The word with capitals where the example has them: in all letters, or in the first one."""
+    if len(example) > 1 and example.isupper():
         return word.upper()
-    if model[:1].isupper():
+    if example[:1].isupper():
         return capitalised(word)
     return word
 
@@ -265,11 +266,11 @@ def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms
     for index in indices:
         before, core, after = split_words[index]
         choices = synonyms[plain(core)]
-        model = core
+        example_of_capitals = core
         # A word such as U.S. is in capitals, but its synonyms are not.
         if not plain(core).replace("'", "").isalpha():
-            model = core[:1]
-        replacement = written_like(model, choices[draw.below(len(choices))])
+            example_of_capitals = core[:1]
+        replacement = written_like(example_of_capitals, choices[draw.below(len(choices))])
         changed[index] = f"{before}{replacement}{after}"
         replacements.append(replacement)
     # A synonym may have several words.
@@ -354,7 +355,8 @@ def without_word(words: Sequence[str], index: int) -> list[str]:
     """Remove one word; its punctuation and its capital move to its neighbours."""
     before, core, after = bare(words[index])
     if before and after:  # the word has brackets or quotes around it
-        before = after = ""
+        before = ""
+        after = ""
     words_before = list(words[:index])
     words_after = list(words[index + 1 :])
     if words_before:
