@@ -66,33 +66,33 @@ def lines_of(chunks: Iterable[bytes], *, is_start: bool = True) -> Iterator[Line
     of the file. Memory holds at most MAX_LINE bytes of a line.
     """
     number = 1
-    pieces: list[bytes] = []  # of a line without its end so far
-    size = 0  # of this line
+    unfinished: list[bytes] = []  # a line without its end so far; only the start of a long one
+    unfinished_size = 0  # all of its bytes so far
     for chunk in chunks:
         end = chunk.find(b"\n") + 1
         if not end:
-            size += len(chunk)
-            pieces.append(chunk)
-            if size > MAX_LINE + 1 and len(pieces) > 1:
-                pieces = [b"".join(pieces)[:EXCERPT]]
+            unfinished_size += len(chunk)
+            unfinished.append(chunk)
+            if unfinished_size > MAX_LINE + 1 and len(unfinished) > 1:
+                unfinished = [b"".join(unfinished)[:EXCERPT]]
             continue
 
-        # The line that ends first, and those that are whole.
-        first = long_line(b"".join([*pieces, chunk[:end]]), size + end)
+        # The line that ends first, those that are whole, and the start of the next one.
+        first = long_line(b"".join([*unfinished, chunk[:end]]), unfinished_size + end)
         lines = [first, *BytesIO(chunk[end:]).readlines()]
-        pieces = []
-        size = 0
+        unfinished = []
+        unfinished_size = 0
         if not lines[-1].endswith(b"\n") and len(lines) > 1:
-            pieces = [lines.pop()]
-            size = len(pieces[0])
-        if MAX_LINE < READ:
+            unfinished = [lines.pop()]
+            unfinished_size = len(unfinished[0])
+        if MAX_LINE < READ:  # otherwise, a line in one chunk is never too long
             lines[1:] = [long_line(line, len(line)) for line in lines[1:]]
         if number == 1 and is_start:
             lines[0] = without_mark(lines[0])
         yield number, lines
         number += len(lines)
-    if pieces:
-        last = long_line(b"".join(pieces), size)
+    if unfinished:
+        last = long_line(b"".join(unfinished), unfinished_size)
         if number == 1 and is_start:
             last = without_mark(last)
         if last:  # the file is more than a mark
