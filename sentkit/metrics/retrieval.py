@@ -166,8 +166,10 @@ def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
 
 
 def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]]:
-    """The query of a row, and its hits with their similarities, which a list of hits does
-    not need.
+    """The row, the id of its query, and its hits: their similarities and the ids of the documents.
+
+    A row of `search --flat` is one hit. A row of `search` has a list of hits, best first, whose
+    similarities are not read: they are 0 here.
     """
     row.check_duplicate_names()
     if "hits" not in row.values:
@@ -186,7 +188,7 @@ def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]
         raise wrong_field(row, "hits", "a list of objects")
     lines: Iterable[bytes] = repeat(b"", len(hits))
     if any(isinstance(hit.get(name), float) for hit in hits for name in names_of_ids(inputs)):
-        # for whole numbers of more than 64 bits
+        # An id of more than 64 bits became a float: only the line has its digits.
         lines = items_of(row.line, row.field_spans()["hits"].value)
     query = id_of(row, inputs, "query")
     documents = list[tuple[float, str]]()
