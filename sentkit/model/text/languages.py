@@ -151,27 +151,30 @@ def kinds_of_tokens(rules: Mapping[str, Any]) -> Callable[[str], tuple[int, int]
     }
     is_word_piece = model.get("type") == "WordPiece"
     prefix = str(model.get("continuing_subword_prefix") or "##")
-    characters_of_bytes = bytes_of_characters() if has_byte_level(rules) else None
+    byte_of_character = bytes_of_characters() if has_byte_level(rules) else None
 
     def kind_of(token: str) -> tuple[int, int]:
         if token in special:
             return SPECIAL, 0
-        if is_word_piece:
-            kind = INSIDE if token.startswith(prefix) else START
+        # How the vocabulary marks a token that begins a word, or one that continues it.
+        if is_word_piece:  # "word", "##piece"
+            begins_word = not token.startswith(prefix)
             text = token.removeprefix(prefix)
-        elif characters_of_bytes is not None:
-            content = bytes(characters_of_bytes.get(character, 0) for character in token)
-            kind = START if content.startswith(b" ") else INSIDE
+        elif byte_of_character is not None:  # " word", "piece", in the characters of GPT-2
+            content = bytes(byte_of_character.get(character, 0) for character in token)
+            begins_word = content.startswith(b" ")
             text = content.decode(errors="replace").strip()
-        else:
-            kind = START if token.startswith("\u2581") else INSIDE
+        else:  # "\u2581word", "piece", of SentencePiece, with bytes such as "<0x0A>"
+            begins_word = token.startswith("\u2581")
             text = token.strip("\u2581")
             if text.startswith("<0x"):
                 text = NO_CHARACTER
         if NO_CHARACTER in text:
             return BYTES, 0
         letters = letters_of(text)
-        return (kind, letters) if letters else (MARK, 0)
+        if not letters:
+            return MARK, 0
+        return (START if begins_word else INSIDE), letters
 
     return kind_of
 
