@@ -163,6 +163,8 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
     """
     remaining = line
     for name in names:
+        if name.startswith((",", " ")):  # the end of a string can look like such a name
+            return drop_fields(line, names, field_spans(line))
         name_and_colon = b'"%b":' % name.encode()
         start = remaining.find(name_and_colon)  # -1 with a blank before the colon
         value_start = start + len(name_and_colon)

@@ -336,6 +336,12 @@ def test_both_ways_to_drop_agree(line):
         assert drop_fields_of_plain(line, names) == drop_fields(line, names, field_spans(line))
 
 
+@pytest.mark.parametrize("name", [",", " ,"])
+def test_the_end_of_a_string_is_not_the_name_of_a_field(name):
+    line = f'{{"x":"1,"{name}":":"2","{name}":"3"}}'.encode()
+    assert drop_fields_of_plain(line, [name]) == f'{{"x":"1,"{name}":":"2"}}'.encode()
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
