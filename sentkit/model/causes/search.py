@@ -221,18 +221,19 @@ class Search:
         best = list(verified)
         bases = self.bases(singles, verified)
         for _ in range(1, DEPTH):
-            # One more change, with a few texts. The results are in the order of the bases.
-            screened = list[Result]()
+            # One more change: the best ones with a few texts, then with all. Each base has other
+            # few texts, so the results of one base are no measure for those of another.
+            verified_of_bases = list[Result]()
             for base in bases:
                 combinations = [
                     (*base.variants, variant)
                     for variant in variants
                     if all(variant.joins(other) for other in base.variants)
                 ]
-                screened += self.screened(combinations, base.variants)
+                verified_of_bases += self.verified(self.screened(combinations, base.variants))
 
             # It has to be better with all texts than fewer changes are.
-            best = sorted([*self.verified(screened), *best], key=self.rank)
+            best = sorted([*verified_of_bases, *best], key=self.rank)
             is_better = bool(best) and len(best[0].variants) > len(bases[0].variants)
             if self.explains_all(best) or not is_better:
                 break
