@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
@@ -30,7 +31,12 @@ from sentkit.model.transformer.architecture import (
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, hashed_values_of, read_layer
 from sentkit.model.transformer.families import WITH_POOLER
-from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.transformers_model import (
+    TransformersModel,
+    load_transformers_model,
+    vocabulary_size,
+)
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
 from sentkit.training.recipe import Recipe
@@ -38,6 +44,8 @@ from sentkit.training.static_body import TokenTable
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 Body = Bert | TransformersModel | TokenTable
+TRIAL_LENGTH = 12  # tokens of the texts of `first_state_is_fixed`
+ROUNDING = 1e-5  # of a state, relative to its largest number
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Base:
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     # None for a static model, and if transformers runs the model
     architecture: Architecture | None = None
+    # of a model that transformers runs: whether a token attends only to itself and those before it
+    is_causal_in_transformers: bool = False
     # prompts of sides; none: that of the tokenizers
     prompt_of_side: Mapping[str, str] = field(default_factory=dict)
     # declared steps after the readout; the new checkpoint does not have them
@@ -69,6 +79,13 @@ class Base:
     @property
     def is_static(self) -> bool:
         return self.table is not None
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token attends only to itself and the tokens before it."""
+        if self.architecture is None:
+            return self.is_causal_in_transformers
+        return self.architecture.causal
 
     @property
     def declared(self) -> Readout | None:
@@ -206,6 +223,7 @@ def open_base(
     why_not_packed = ""
     stored: dict[str, Tensor] = {}
     architecture: Architecture | None = None
+    is_causal_in_transformers = False
     hashed_values: list[Any]
     try:
         architecture = architecture_of(checkpoint)
@@ -214,6 +232,7 @@ def open_base(
         model = load_transformers_model(checkpoint.transformer_folder)
         tensors = model.tensors()
         check_finite(tensors, checkpoint.name)
+        is_causal_in_transformers = first_state_is_fixed(model)
         hash_of_weights = weights_hash(tensors, with_pooler=True)
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
@@ -242,9 +261,29 @@ def open_base(
         parents=(checkpoint.name, *checkpoint.parents),
         stored=stored,
         architecture=architecture,
+        is_causal_in_transformers=is_causal_in_transformers,
         prompt_of_side=reading.prompt_of_side,
         dropped_steps=", ".join(steps_after_readout(checkpoint)),
     )
+
+
+@torch.no_grad()
+def first_state_is_fixed(model: TransformersModel) -> bool:
+    """Whether the last state of the first token stays the same if all other tokens change, as in a
+    causal language model. The classes of these models have many names.
+    """
+    vocabulary = vocabulary_size(model.model) or 2 * TRIAL_LENGTH  # CANINE has no vocabulary
+    length = min(TRIAL_LENGTH, model.max_tokens, vocabulary // 2)
+    if length < 2:
+        return False
+    ids = np.arange(2 * length - 1, dtype=np.int32)
+    first_text = ids[:length]
+    second_text = np.concatenate([ids[:1], ids[length:]])
+    packed = pack([first_text, second_text], torch.device("cpu"))
+    *_, states = model.states(packed)
+    first_state, other_first_state = states[packed.starts]
+    change = (first_state - other_first_state).abs().max()
+    return bool(change <= ROUNDING * first_state.abs().max())
 
 
 def check_weights(stored: Mapping[str, Tensor], architecture: Architecture, source: str) -> None:

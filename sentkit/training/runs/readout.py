@@ -5,7 +5,6 @@ from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.checkpoint_reading import default_readout
 from sentkit.training.base import Base
 from sentkit.training.method import Method, first_readout
 from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
@@ -36,7 +35,7 @@ def settle(
     elif declared is not None:
         readout = declared
         reason = f"{base_name} declares it"
-    elif is_causal(base) or default_readout(base.checkpoint.config).name == "last":
+    elif base.is_causal:
         readout = readout_of_causal(method_class, settings)
         reason = f"{declaration}; it is a causal language model"
     else:
@@ -53,17 +52,12 @@ def settle(
         settled = with_readout_of_base(replace(settings, readout=readout), declared)
         check_readout(method_class, settled, base)
     except UsageError as error:
-        if settings.readout != AS_BASE or declared is None or is_causal(base):
+        if settings.readout != AS_BASE or declared is None or base.is_causal:
             raise
         problem = f"{base_name} declares the readout {readout}, which {method_name} cannot train"
         usual, _ = usual_readout(type(settings))
         raise UsageError(problem, advice=f"use --set readout={usual}, or another") from error
     return settled, f"readout {readout}: {reason}"
-
-
-def is_causal(base: Base) -> bool:
-    """Whether a token attends only to itself and the tokens before it, as far as it is known."""
-    return base.architecture is not None and base.architecture.causal
 
 
 def readout_of_causal(method_class: type[Method], settings: Any) -> str:
@@ -87,7 +81,7 @@ def check_readout(method_class: type[Method], settings: Any, base: Base) -> None
         readout = parse_readout(name)
         if readout.reduction not in method_class.needs.reductions:
             raise UsageError(f"readout={readout.name}: this method cannot train it")
-        if readout.reduction == "cls" and is_causal(base):
+        if readout.reduction == "cls" and base.is_causal:
             problem = f"readout={readout.name}: the first token attends only to itself"
             best = readout_of_causal(method_class, settings)
             raise UsageError(problem, advice=f"use --set readout={best}")

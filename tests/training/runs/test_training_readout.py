@@ -195,6 +195,26 @@ def test_a_causal_base_of_any_class_trains_its_last_token(name, base):
         assert caught.value.advice == "use --set readout=last"
 
 
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2Model"])
+def test_a_causal_base_that_transformers_runs_trains_its_last_token(kind, tmp_path):
+    """Whatever the name of its class is."""
+    base = open_named(str(make_base(tmp_path / "base", kind=kind)), 32)
+    settings, line = settled("simcse", base)
+
+    assert base.architecture is None
+    assert settings.readout == "last"
+    assert line.endswith("; it is a causal language model")
+    with pytest.raises(UsageError, match="the first token attends only to itself") as caught:
+        settled("simcse", base, "readout=cls")
+    assert caught.value.advice == "use --set readout=last"
+
+
+def test_a_base_that_transformers_runs_is_not_causal_if_its_first_token_reads_the_text(albert):
+    settings, line = settled("simcse", open_named(str(albert), 32))
+
+    assert (settings.readout, "causal" in line) == ("cls", False)
+
+
 def test_a_causal_base_trains_the_mean_by_a_method_without_the_last_token(base):
     causal = replace(base, architecture=replace(base.architecture, causal=True))
     settings, line = settled("simcse-sup", causal)
