@@ -190,8 +190,8 @@ class Method(nn.Module):
         return self
 
     def prepare(self, corpus: Corpus) -> None:
-        """Run once before the optimizer is made, for methods that draw other rows or add a
-        layer.
+        """Run once before the optimizer is made, for methods that draw other rows or add a layer,
+        whose random weights are equal in all processes.
         """
 
     def encoders(self) -> Sequence[Body]:

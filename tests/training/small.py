@@ -143,6 +143,9 @@ def make_trainer(
     corpus = corpus_in(folder / "rows", kind, rows, chosen, base)
     base = replace(base, labels=corpus.labels)
     method = kind.build(base, chosen).to(processes.device)
+    if double:
+        method.double()
+    method.prepare(corpus)
     run = Run(
         method=LoadedMethod(kind, kind.__name__),
         settings=chosen,
@@ -154,7 +157,7 @@ def make_trainer(
         corpus=corpus,
         dev=dev,
     )
-    return Trainer(run, method.double() if double else method, Checkpointer(folder / "state"))
+    return Trainer(run, method, Checkpointer(folder / "state"))
 
 
 def small_trainer(folder, name, base, *, count=12, **settings):

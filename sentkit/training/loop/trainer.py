@@ -114,6 +114,7 @@ def check_rates(run: Run, corpus: Corpus) -> None:
 
 class Trainer:
     def __init__(self, run: Run, method: Method, checkpointer: Checkpointer) -> None:
+        """`method` is prepared for the rows of the run (`Method.prepare`)."""
         self.run = run
         self.method = method
         self.checkpointer = checkpointer
@@ -122,7 +123,6 @@ class Trainer:
         self.reporter = run.reporter
         recipe = self.recipe
         device = self.processes.device
-        method.prepare(run.corpus)
         if device.type == "cuda" and precision_name(recipe.precision, device) == "bf16":
             attend_packed(method, device)
 

@@ -111,9 +111,12 @@ def begin(run: Run, checkpointer: Checkpointer) -> Trainer:
         recorded = state.get("recorded", run.recorded)
         run = replace(run, settings=replace(run.settings, eval_every=eval_every), recorded=recorded)
 
-    # The method. The seed comes before the build, because new heads have random weights.
+    # The method. The seed comes before build and prepare, whose new layers have random weights, the
+    # same in all processes.
     torch.manual_seed(run.seed)
     method = run.method_class.build(run.base, run.settings).to(processes.device)
+    method.prepare(run.corpus)
+    method.to(processes.device)
     # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
     trainer = Trainer(run, method, checkpointer)
