@@ -4,7 +4,7 @@ rate.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -171,16 +171,21 @@ class Adam:
         return {parameter: index for index, parameter in enumerate(parameters)}
 
 
-def make_optimizer(recipe: Recipe, named_groups: Sequence[Group]) -> Adam:
+def make_optimizer(
+    recipe: Recipe,
+    named_groups: Sequence[Group],
+    norm_parameters: Collection[nn.Parameter] = (),
+) -> Adam:
     """Return the optimizer of these settings. Weight decay splits each group: with decay, then
-    without.
+    without. `norm_parameters` do not decay, whatever their names are.
     """
     groups: list[Group] = []
     for named_group in named_groups:
         with_decay: list[nn.Parameter] = []
         without_decay: list[nn.Parameter] = []
         for name, parameter in named_group["params"]:
-            if recipe.weight_decay and decays(name):
+            decays = name_decays(name) and parameter not in norm_parameters
+            if recipe.weight_decay and decays:
                 with_decay.append(parameter)
             else:
                 without_decay.append(parameter)
@@ -206,7 +211,17 @@ def make_optimizer(recipe: Recipe, named_groups: Sequence[Group]) -> Adam:
     )
 
 
-def decays(name: str) -> bool:
+def parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of all modules whose class is a norm, such as RMSNorm."""
+    return {
+        parameter
+        for module in model.modules()
+        if type(module).__name__.endswith("Norm")
+        for parameter in module.parameters(recurse=False)
+    }
+
+
+def name_decays(name: str) -> bool:
     """Return true unless the name is that of a bias or of a norm."""
     words = name.split(".")
     return words[-1] != "bias" and not any(word.lower().endswith("norm") for word in words)

@@ -30,7 +30,12 @@ from sentkit.training.loop.gradient import (
     set_random_state,
     tokens_that_fit,
 )
-from sentkit.training.loop.optimizers import make_optimizer, schedule_factor, warmup_steps
+from sentkit.training.loop.optimizers import (
+    make_optimizer,
+    parameters_of_norms,
+    schedule_factor,
+    warmup_steps,
+)
 from sentkit.training.loop.processes import (
     MAX,
     SUM,
@@ -130,7 +135,7 @@ class Trainer:
         self.order = order_of(run, run.corpus)
         precision = precision_of(recipe.precision, device)
         self.gradient = Gradient(method, self.processes, recipe.chunk, precision)
-        self.optimizer = make_optimizer(recipe, method.groups())
+        self.optimizer = make_optimizer(recipe, method.groups(), parameters_of_norms(method))
         self.highest_rates = [group["lr"] for group in self.optimizer.param_groups]
 
         # Progress.

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sentkit.training.loop.optimizers import Adam, decays, make_optimizer
+from sentkit.training.loop.optimizers import Adam, make_optimizer, name_decays, parameters_of_norms
 from sentkit.training.recipe import Recipe
 
 SHAPES = [(3,), (2, 5), (2, 1, 4), ()]
@@ -138,8 +138,8 @@ def test_adam_and_rmsprop_are_those_of_torch(name, reference, decay, dtype):
 def test_decay_cuts_each_group_in_two_and_leaves_none_empty():
     """Biases and norms do not decay."""
     without_decay = ("blocks.0.qkv.bias", "blocks.0.mix_norm.weight", "encoder.LayerNorm.weight")
-    assert not any(map(decays, without_decay))
-    assert all(map(decays, ("blocks.0.qkv.weight", "biases.weight")))
+    assert not any(map(name_decays, without_decay))
+    assert all(map(name_decays, ("blocks.0.qkv.weight", "biases.weight")))
     a, b, c, d = (nn.Parameter(torch.zeros(1)) for _ in range(4))
     groups = [
         {"params": [("up.bias", a), ("up.weight", b), ("norm.weight", c)], "lr": 1.0},
@@ -156,3 +156,24 @@ def test_decay_cuts_each_group_in_two_and_leaves_none_empty():
         {"params": [d], "lr": 2.0, "weight_decay": 0.01},
     ]
     assert split(groups[:1], 0.0) == [{"params": [a, b, c], "lr": 1.0, "weight_decay": 0.0}]
+
+
+class RootNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.RMSNorm(4), RootNorm()])
+def test_a_norm_of_any_name_does_not_decay(norm):
+    """GPT-2 calls its norms ln_1, ln_2 and ln_f."""
+    model = nn.ModuleDict({"ln_f": norm, "dense": nn.Linear(4, 4)})
+    model.weights = nn.Parameter(torch.ones(4))  # of the tokens of a static model
+    groups = [{"params": list(model.named_parameters()), "lr": RATE}]
+    recipe = Recipe(weight_decay=0.01)
+    with_decay, without_decay = make_optimizer(
+        recipe, groups, parameters_of_norms(model)
+    ).param_groups
+
+    assert with_decay["params"] == [model.weights, model["dense"].weight]
+    assert without_decay["params"] == [*norm.parameters(), model["dense"].bias]
