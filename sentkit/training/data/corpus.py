@@ -180,14 +180,24 @@ def chunks_of_tokens(row_tokens: Sequence[int], max_tokens: int) -> list[slice]:
 
 
 # The files of a corpus.
-CORPUS = ("tokens.i32", "vectors.f32", "ends.npy", "targets.npy", "files.npy", "rows.json")
-IDS, VECTORS, ENDS, TARGETS, FILES, ROWS = CORPUS
+CORPUS = (
+    "tokens.i32",
+    "vectors.f32",
+    "ends.npy",
+    "first_texts.npy",
+    "targets.npy",
+    "files.npy",
+    "rows.json",
+)
+IDS, VECTORS, ENDS, FIRST_TEXTS, TARGETS, FILES, ROWS = CORPUS
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
     ids: Ids  # all texts, concatenated
-    ends: NDArray[np.int64]  # (rows, most texts of a row); missing texts are last and empty
+    ends: NDArray[np.int64]  # (texts,): the end of each text in `ids`
+    # (rows + 1,): the index of the first text of each row, and the number of texts
+    first_texts: NDArray[np.int64]
     targets: NDArray[np.float64] | None  # (rows,)
     labels: tuple[str, ...] = ()  # with `Classes`: the label of each number in `targets`
     vectors: NDArray[np.float32] | None = None  # (rows, d): those of a teacher
@@ -197,15 +207,18 @@ class Corpus:
     file_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.first_texts) - 1
 
     @property
     def columns(self) -> int:
-        return int(self.ends.shape[1])
+        """The most texts of a row."""
+        return int(np.diff(self.first_texts).max(initial=0))
 
-    def batch(self, rows: NDArray[np.int64]) -> Batch:
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+        """Return rows with as many columns as one of them needs; missing texts are empty."""
+        text_counts = self.first_texts[np.add(rows, 1)] - self.first_texts[rows]
         texts = tuple(
-            [self.text(int(row), column) for row in rows] for column in range(self.columns)
+            [self.text(int(row), column) for row in rows] for column in range(text_counts.max())
         )
         targets = None
         if self.targets is not None:
@@ -216,18 +229,25 @@ class Corpus:
         return Batch(texts, targets, vectors=vectors)
 
     def text(self, row: int, column: int) -> Ids:
-        ends = self.ends.reshape(-1)
-        text_index = row * self.columns + column
+        """Return a text of a row; an empty one if the row has fewer texts."""
+        text_index = self.first_texts[row] + column
+        if text_index >= self.first_texts[row + 1]:
+            return self.ids[:0]
         start = 0
         if text_index:
-            start = ends[text_index - 1]
-        return self.ids[start : ends[text_index]]
+            start = self.ends[text_index - 1]
+        return self.ids[start : self.ends[text_index]]
 
     @property
     def digest(self) -> str:
         """Hash of all data. It depends on the rows, the tokenizer and the maximum length."""
         hash = hashlib.blake2b(f"{self.columns} {len(self)}".encode(), digest_size=16)
-        for values in (self.ids, self.ends, self.targets, self.vectors, self.files):
+        text_counts = np.diff(self.first_texts)
+        first_texts: NDArray[np.int64] | None = None
+        if (text_counts != text_counts[:1]).any():  # else the number of columns says it all
+            first_texts = self.first_texts
+        arrays = (self.ids, self.ends, first_texts, self.targets, self.vectors, self.files)
+        for values in arrays:
             if values is not None:
                 hash.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         if self.labels:
@@ -238,6 +258,7 @@ class Corpus:
 def map_corpus(folder: Path) -> Corpus:
     """The corpus that `write_corpus` wrote; its arrays stay in their files."""
     ends = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray)
+    first_texts = np.load(folder / FIRST_TEXTS, mmap_mode="r").view(np.ndarray)
     all_targets = np.load(folder / TARGETS)
     all_vectors = memory_mapped(folder / VECTORS, np.float32)
     all_files = np.load(folder / FILES)
@@ -249,11 +270,12 @@ def map_corpus(folder: Path) -> Corpus:
         targets = all_targets
     vectors = None
     if len(all_vectors):
-        vectors = all_vectors.reshape(len(ends), -1)
+        vectors = all_vectors.reshape(len(first_texts) - 1, -1)
     names = orjson.loads((folder / ROWS).read_bytes())
     return Corpus(
         ids=memory_mapped(folder / IDS, np.int32),
         ends=ends,
+        first_texts=first_texts,
         targets=targets,
         labels=tuple(names["labels"]),
         vectors=vectors,

@@ -1,7 +1,7 @@
 """Tokenizes the rows of a run and writes them to the files that `map_corpus` maps.
 
-The files contain the token ids of all texts, the end of each text, the target of each row, and the
-vectors of a teacher. One process writes them.
+The files contain the token ids of all texts, the end of each text, the first text and the target of
+each row, and the vectors of a teacher. One process writes them.
 """
 
 import hashlib
@@ -25,7 +25,16 @@ from sentkit.formats.vectors.vectors import (
 )
 from sentkit.metrics.seen_pairs import SeenPairs
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens
-from sentkit.training.data.corpus import CORPUS, ENDS, FILES, IDS, ROWS, TARGETS, VECTORS
+from sentkit.training.data.corpus import (
+    CORPUS,
+    ENDS,
+    FILES,
+    FIRST_TEXTS,
+    IDS,
+    ROWS,
+    TARGETS,
+    VECTORS,
+)
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
 BLOCK_ROWS = 2048  # rows tokenized at once
@@ -91,7 +100,7 @@ def write_corpus(
 
     # Arrays of the standard library grow in place, and need 4 or 8 bytes for a number.
     text_ends = array("q")  # of all texts, in tokens from the start of the file
-    texts_of_row = array("i")
+    first_texts = array("q", [0])  # of each row, and the number of texts
     targets = array("d")
     files = array("i")
     number_of_file: dict[str, int] = {}  # of the files with used rows
@@ -105,7 +114,7 @@ def write_corpus(
                 text_ends.extend((tokens_written + np.cumsum(tokens.lengths)).tolist())
                 tokens_written = text_ends[-1]
                 _, text_counts = np.unique(row_of_text, return_counts=True)
-                texts_of_row.extend(text_counts.tolist())
+                first_texts.extend((first_texts[-1] + np.cumsum(text_counts)).tolist())
                 row_counts.used += len(text_counts)
                 row_counts.truncated += len(np.unique(row_of_text[tokens.truncated]))
                 targets.extend(targets_of(examples, rows))
@@ -123,7 +132,9 @@ def write_corpus(
     if isinstance(target, Classes):
         labels = target.sort(targets)
     with create(folder / ENDS) as file:
-        np.save(file, ends_by_row(text_ends, texts_of_row))
+        np.save(file, np.array(text_ends, np.int64))
+    with create(folder / FIRST_TEXTS) as file:
+        np.save(file, np.array(first_texts, np.int64))
     with create(folder / TARGETS) as file:
         np.save(file, np.array(targets))
     with create(folder / FILES) as file:
@@ -144,18 +155,6 @@ def targets_of(examples: Sequence[Example], rows: Sequence[int] | slice) -> list
     indices = np.arange(len(examples))[rows]
     targets = [examples[index].target for index in indices.tolist()]
     return [target for target in targets if target is not None]
-
-
-def ends_by_row(text_ends: Sequence[int], texts_of_row: Sequence[int]) -> NDArray[np.int64]:
-    """Return the ends of the texts of each row: (texts,), (rows,) -> (rows, most texts of a row).
-
-    A row with fewer texts repeats its last end, so its other texts are empty.
-    """
-    counts = np.array(texts_of_row, np.int64)[:, None]
-    first_texts = np.cumsum(counts, 0) - counts
-    columns = np.arange(max(texts_of_row, default=1))
-    text_indices = first_texts + np.minimum(columns, counts - 1)
-    return np.array(text_ends, np.int64)[text_indices]
 
 
 def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlock]:

@@ -420,8 +420,9 @@ class LabelledRows(EvaluationRows):
         for texts in zip(*self.columns, strict=True):
             counts[tuple(text.tobytes() for text in texts)] += 1
         seen = 0
+        columns = corpus.columns
         for row in range(len(corpus)):
-            texts_of_row = [corpus.text(row, column) for column in range(corpus.columns)]
+            texts_of_row = [corpus.text(row, column) for column in range(columns)]
             # A row that occurs again in the corpus counts once.
             seen += counts.pop(tuple(text.tobytes() for text in texts_of_row), 0)
         return seen
