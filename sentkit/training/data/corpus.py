@@ -39,6 +39,8 @@ class Batch:
     targets: NDArray[np.float64] | None = None  # one per row: the number of a label, or a score
     draws: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name -> one value per row
     vectors: NDArray[np.float32] | None = None  # (b, d): those of a teacher
+    # the columns of `texts` by a second tokenizer, for a guide or a comparison; see `Reads`
+    second_texts: tuple[Sequence[Ids], ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts[0])
@@ -49,6 +51,7 @@ class Batch:
 
     @property
     def row_tokens(self) -> list[int]:
+        """The tokens of each row that the trained encoder reads."""
         return [sum(map(len, texts)) for texts in zip(*self.texts, strict=True)]
 
     def take(self, rows: slice) -> "Batch":
@@ -59,8 +62,9 @@ class Batch:
         if self.vectors is not None:
             vectors = self.vectors[rows]
         texts = tuple(column[rows] for column in self.texts)
+        second_texts = tuple(column[rows] for column in self.second_texts)
         draws = {name: values[rows] for name, values in self.draws.items()}
-        return Batch(texts, targets, draws, vectors)
+        return Batch(texts, targets, draws, vectors, second_texts)
 
 
 MIXED = "mixed"  # values of the setting `batches`
@@ -199,6 +203,7 @@ class Corpus:
     # (rows + 1,): the index of the first text of each row, and the number of texts
     first_texts: NDArray[np.int64]
     targets: NDArray[np.float64] | None  # (rows,)
+    has_second_texts: bool = False  # after each text, the same text by a second tokenizer
     labels: tuple[str, ...] = ()  # with `Classes`: the label of each number in `targets`
     vectors: NDArray[np.float32] | None = None  # (rows, d): those of a teacher
     teacher: str = ""  # the `_emb` of these vectors, if the rows have it
@@ -212,7 +217,18 @@ class Corpus:
     @property
     def columns(self) -> int:
         """The most texts of a row."""
-        return int(np.diff(self.first_texts).max(initial=0))
+        most_texts = int(np.diff(self.first_texts).max(initial=0))
+        if self.has_second_texts:
+            return most_texts // 2
+        return most_texts
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the trained encoder reads in an epoch."""
+        lengths = np.diff(self.ends, prepend=0)
+        if self.has_second_texts:
+            lengths = lengths[::2]
+        return int(lengths.sum())
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """Return rows with as many columns as one of them needs; missing texts are empty."""
@@ -220,16 +236,20 @@ class Corpus:
         texts = tuple(
             [self.text(int(row), column) for row in rows] for column in range(text_counts.max())
         )
+        second_texts: tuple[Sequence[Ids], ...] = ()
+        if self.has_second_texts:
+            second_texts = texts[1::2]
+            texts = texts[::2]
         targets = None
         if self.targets is not None:
             targets = self.targets[rows]
         vectors = None
         if self.vectors is not None:
             vectors = self.vectors[rows]
-        return Batch(texts, targets, vectors=vectors)
+        return Batch(texts, targets, vectors=vectors, second_texts=second_texts)
 
     def text(self, row: int, column: int) -> Ids:
-        """Return a text of a row; an empty one if the row has fewer texts."""
+        """Return a text of a row; an empty one if the row has fewer texts. Second texts count."""
         text_index = self.first_texts[row] + column
         if text_index >= self.first_texts[row + 1]:
             return self.ids[:0]
@@ -241,8 +261,9 @@ class Corpus:
     @property
     def digest(self) -> str:
         """Hash of all data. It depends on the rows, the tokenizer and the maximum length."""
-        hash = hashlib.blake2b(f"{self.columns} {len(self)}".encode(), digest_size=16)
         text_counts = np.diff(self.first_texts)
+        columns = text_counts.max(initial=0)
+        hash = hashlib.blake2b(f"{columns} {len(self)}".encode(), digest_size=16)
         first_texts: NDArray[np.int64] | None = None
         if (text_counts != text_counts[:1]).any():  # else the number of columns says it all
             first_texts = self.first_texts
@@ -277,6 +298,7 @@ def map_corpus(folder: Path) -> Corpus:
         ends=ends,
         first_texts=first_texts,
         targets=targets,
+        has_second_texts=names["second_texts"],
         labels=tuple(names["labels"]),
         vectors=vectors,
         teacher=names["teacher"],

@@ -50,6 +50,7 @@ class RowCounts:
     blank: int = 0  # with a text that is empty or blank
     duplicates: int = 0  # omitted
     truncated: int = 0  # used rows with a truncated text
+    truncated_for_guide: int = 0  # other used rows, with a text that is too long for the guide
     ignored_fields: tuple[str, ...] = ()  # fields of a pair (label, score) that this method ignores
 
     def warnings(self) -> Iterator[str]:
@@ -65,6 +66,24 @@ class RowCounts:
         if self.truncated:
             rows = f"{self.truncated} of {self.used} rows"
             yield f"{rows} were truncated to the maximum length (--set max_length)"
+        if self.truncated_for_guide:
+            rows = f"{self.truncated_for_guide} of {self.used} rows"
+            yield f"{rows} were truncated to the maximum length of the guide, only for the guide"
+
+    def add_truncated(
+        self, tokens: TokenBlock, row_of_text: NDArray[np.int64], *, has_second_texts: bool
+    ) -> None:
+        """Count the rows with truncated texts. Every other text can be one of a second tokenizer.
+
+        Its texts are longer than allowed only for a guide, because it adds no prompt.
+        """
+        is_second = np.zeros(len(tokens), bool)
+        if has_second_texts:
+            is_second[1::2] = True
+        truncated_rows = np.unique(row_of_text[tokens.truncated & ~is_second])
+        rows_of_guide = np.unique(row_of_text[tokens.truncated & is_second])
+        self.truncated += len(truncated_rows)
+        self.truncated_for_guide += len(np.setdiff1d(rows_of_guide, truncated_rows))
 
     def why_blank(self) -> str:
         rows = "1 row" if self.blank == 1 else f"{self.blank} rows"
@@ -104,6 +123,7 @@ def write_corpus(
     targets = array("d")
     files = array("i")
     number_of_file: dict[str, int] = {}  # of the files with used rows
+    has_second_texts = parser.reads.second_tokenizer is not None
     tokens_written = 0
     with create(folder / IDS) as ids_file, create(folder / VECTORS) as vectors_file:
         for block in in_blocks_of_size(used_blocks, joined_vector_blocks, BLOCK_ROWS):
@@ -116,7 +136,7 @@ def write_corpus(
                 _, text_counts = np.unique(row_of_text, return_counts=True)
                 first_texts.extend((first_texts[-1] + np.cumsum(text_counts)).tolist())
                 row_counts.used += len(text_counts)
-                row_counts.truncated += len(np.unique(row_of_text[tokens.truncated]))
+                row_counts.add_truncated(tokens, row_of_text, has_second_texts=has_second_texts)
                 targets.extend(targets_of(examples, rows))
                 if with_files:
                     for source in np.array(block.rows.sources, object)[rows]:
@@ -145,6 +165,7 @@ def write_corpus(
             "labels": labels,
             "teacher": reader.space_name or "",
             "files": list(number_of_file),
+            "second_texts": has_second_texts,
         }
         file.write(orjson.dumps(names))
     return row_counts

@@ -117,8 +117,8 @@ class Reads:
     # The columns of the corpus: numbers of texts with their tokenizers; none: each text by the
     # tokenizer of the base. A text can have several columns, such as one for each template.
     columns: tuple[tuple[int, Tokenizer], ...] = ()
-    # The tokenizer of a second encoder. Each text then has two columns, the first by the base's
-    # tokenizer.
+    # The tokenizer of a guide, or of a comparison of texts. `Batch.second_texts` then has all texts
+    # by this tokenizer, and only `Batch.texts`, by that of the base, count as tokens of the run.
     second_tokenizer: TextTokenizer | None = None
     # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of
     # a row. It adds no prompts.

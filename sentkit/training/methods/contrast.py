@@ -96,7 +96,6 @@ class Contrast(Guided):
     Settings: ClassVar = recipes.Contrast
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
     usual: ClassVar = MEAN
-    has_second_tokens: bool
     has_prompts_by_side: bool
 
     @classmethod
@@ -119,7 +118,6 @@ class Contrast(Guided):
     @classmethod
     def build(cls, base: Base, settings: recipes.Contrast) -> Self:
         method = super().build(base, settings)
-        method.has_second_tokens = cls.second_tokenizer(base, settings) is not None
         method.has_prompts_by_side = bool(base.prompt_of_side)
         return method
 
@@ -129,9 +127,8 @@ class Contrast(Guided):
         """
         texts = batch.texts
         compared_texts = texts
-        if self.has_second_tokens:
-            texts = batch.texts[::2]  # the others are the same texts by the second tokenizer
-            compared_texts = batch.texts[1::2] if self.has_prompts_by_side else texts
+        if batch.second_texts and self.has_prompts_by_side:
+            compared_texts = batch.second_texts
         outputs = self.by_role("", texts, self.vectors)
         ids_of_columns = [[number_of(text) for text in column] for column in compared_texts]
         ids = np.array(ids_of_columns).T  # (b, 2 + k)
@@ -139,7 +136,7 @@ class Contrast(Guided):
         ids[is_missing] = MISSING
         outputs["ids"] = torch.from_numpy(ids)  # on the host, as `role` counts negatives
         if self.guide is not None:
-            outputs |= self.by_role("guide_", batch.texts[1::2], self.guide_vectors)
+            outputs |= self.by_role("guide_", batch.second_texts, self.guide_vectors)
         return outputs
 
     def by_role(

@@ -6,9 +6,8 @@ of a corpus, which are some of the rows, by their similarity to a sentence. The 
 two sentences is the correlation of these rankings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -20,10 +19,10 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.readouts import at_least_float32
 from sentkit.training.base import Base
-from sentkit.training.data.corpus import Batch, Corpus, chunks, stream
+from sentkit.training.data.corpus import Batch, Corpus, Ids, chunks, stream
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import cosines, unit
-from sentkit.training.method import Draw, Needs, Outputs, Term
+from sentkit.training.method import Needs, Outputs, Term
 from sentkit.training.methods import recipes
 from sentkit.training.methods.contrast import Guided, guide_of
 from sentkit.training.methods.simcse import SimCSE
@@ -70,17 +69,14 @@ class RankEncoder(Guided, SimCSE):
         vectors: list[Tensor] = []
         with torch.autocast(self.device.type, enabled=False):
             for chunk in chunks(len(rows), AT_ONCE):
-                texts = self.rows.batch(rows[chunk]).texts[-1]
+                texts = texts_of_guide(self.rows.batch(rows[chunk]))
                 vectors.append(self.guide_vectors(self.pack(texts)))
             return unit(torch.cat(vectors))
 
     def encode(self, batch: Batch) -> Outputs:
-        of_guide = self.guide_vectors(self.pack(batch.texts[-1]))
+        of_guide = self.guide_vectors(self.pack(texts_of_guide(batch)))
         ranks = rank_vectors(cosines(of_guide, self.corpus))  # (b, n)
-        return super().encode(without_guide(batch)) | {"ranks": ranks}
-
-    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
-        return super().draw(without_guide(batch), random)
+        return super().encode(batch) | {"ranks": ranks}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
@@ -93,9 +89,10 @@ class RankEncoder(Guided, SimCSE):
         return {**super().loss(outputs), "rank": rank_term}
 
 
-def without_guide(batch: Batch) -> Batch:
-    """The batch without the tokens of a guide with its own tokenizer."""
-    return replace(batch, texts=batch.texts[:1])
+def texts_of_guide(batch: Batch) -> Sequence[Ids]:
+    """The sentences by the tokenizer of the guide, which can be that of the base."""
+    [texts] = batch.second_texts or batch.texts
+    return texts
 
 
 def rank_vectors(similarities: Tensor) -> Tensor:

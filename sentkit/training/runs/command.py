@@ -422,7 +422,7 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
         check_labels(corpus, source, reads.target_field)
     method_class.check_rows(corpus, settings, source)
 
-    run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
+    run.reporter.note(f"{len(corpus)} rows, {corpus.tokens} tokens")
     warnings: list[str | None] = [*row_counts.warnings()]
     if dev is not None:
         warnings += [dev.warning_of_skipped, dev.zero_vectors(), dev.leak()]

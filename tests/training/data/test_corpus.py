@@ -5,8 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sentkit.formats.rows.rows import Inputs
 from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus_writer import write_corpus
+from sentkit.training.data.examples import ExampleParser
 from sentkit.training.methods.contrast import Contrast
+from support import in_jsonl
+from training.small import make_base
 
 
 def corpus():
@@ -68,3 +73,38 @@ def test_a_row_with_many_texts_needs_no_space_in_other_rows(corpus_of):
     ]
     assert len(corpus.batch(np.array([3])).texts) == 2
     assert len(corpus.batch(np.array([3, 0])).texts) == 52
+
+
+@pytest.mark.parametrize("second", ["guide", "comparison"])
+def test_tokens_are_those_that_the_trained_encoder_reads(corpus_of, base, tmp_path, second):
+    """Not those of a guide, nor those of texts without prompts, which are only compared."""
+    rows = with_negatives([1, 2])
+    settings = Contrast.Settings()
+    alone = corpus_of(Contrast, rows, settings)
+    if second == "guide":
+        settings = Contrast.Settings(guide=str(make_base(tmp_path / "guide")))
+    else:
+        base = replace(base, prompt_of_side={"anchor": "dog"})
+    corpus = corpus_of(Contrast, rows, settings, base)
+    batch = corpus.batch(np.array([0, 1]))
+
+    assert (len(alone.ids), len(corpus.ids)) == (3 * 7, 2 * 3 * 7)
+    assert corpus.tokens == batch.tokens == alone.tokens == 3 * 7
+    assert batch.take(slice(1, 2)).row_tokens == batch.row_tokens[1:] == [3 * 4]
+    assert (corpus.columns, len(batch.texts), len(batch.second_texts)) == (4, 4, 4)
+
+
+def test_rows_that_are_too_long_only_for_the_guide_have_a_warning_of_their_own(base, tmp_path):
+    """A larger max_length does not help them."""
+    guide = make_base(tmp_path / "guide", max_position_embeddings=8)
+    rows = tmp_path / "rows.jsonl"
+    texts = ["a dog", "a dog " * 5, "a dog " * 20]
+    rows.write_text(in_jsonl(*({"anchor": text, "positive": "a dog"} for text in texts)))
+    reads = Contrast.reads(base, Contrast.Settings(guide=str(guide), max_length=32))
+    parser = ExampleParser("contrast", reads, {})
+    counts = write_corpus(tmp_path, Inputs([str(rows)]), parser, base.training_tokenizer)
+
+    assert [*counts.warnings()] == [
+        "1 of 3 rows were truncated to the maximum length (--set max_length)",
+        "1 of 3 rows were truncated to the maximum length of the guide, only for the guide",
+    ]
