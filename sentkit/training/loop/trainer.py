@@ -107,14 +107,26 @@ def factor_of(recipe: Recipe, step: int, steps: int) -> float:
 
 def check_rates(run: Run, corpus: Corpus) -> None:
     """Refuse a run that trains nothing, because all its steps are warm-up steps."""
-    count = order_of(run, corpus).steps
+    order = order_of(run, corpus)
+    count = order.steps
     if any(factor_of(run.settings, step, count) for step in range(count)):
         return
     steps = f"in all {count} steps, because all are warm-up steps"
     if count == 1:
         steps = "in the only step, which is a warm-up step"
-    advice = "use a smaller --batch, more --epochs or --set warmup=0"
-    raise UsageError(f"the learning rate is 0 {steps}", advice=advice)
+    raise UsageError(f"the learning rate is 0 {steps}", advice=advice_on_rates(order))
+
+
+def advice_on_rates(order: Order) -> str:
+    """Return what gives a run with only warm-up steps other ones."""
+    without_warmup = "--set warmup=0"
+    if order.max_steps == order.steps:
+        if order.epochs is None or order.epochs * order.epoch_steps > order.steps:
+            return f"use more steps or {without_warmup}"
+        return f"use {without_warmup}"
+    if order.rows < 2 * order.smallest_batch:
+        return f"use more --epochs or {without_warmup}"
+    return f"use a smaller --batch, more --epochs or {without_warmup}"
 
 
 class Trainer:

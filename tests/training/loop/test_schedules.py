@@ -6,8 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from sentkit.errors import UsageError
 from sentkit.training.data.corpus import Order
 from sentkit.training.loop.optimizers import schedule_factor, warmup_steps
+from sentkit.training.loop.trainer import check_rates
 
 
 def test_the_rates_of_sg_bert():
@@ -69,3 +71,24 @@ def test_a_run_is_scored_at_the_ends_of_epochs_and_about_ten_times(small, settin
     trainer.order = Order(rows, 2, 3, seed=0, max_steps=trainer.recipe.steps)
 
     assert [n for n in range(trainer.order.steps + 1) if trainer.evaluates(n)] == steps
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "advice"),
+    [
+        ({}, 12, "use a smaller --batch, more --epochs or --set warmup=0"),
+        ({}, 3, "use more --epochs or --set warmup=0"),  # which are no two batches
+        ({"epochs": 50, "steps": 1}, 12, "use more steps or --set warmup=0"),
+        ({"epochs": None, "steps": 1}, 12, "use more steps or --set warmup=0"),
+        ({"steps": 1}, 12, "use --set warmup=0"),  # one epoch also has only one step
+    ],
+)
+def test_the_advice_of_a_run_with_only_warmup_steps_gives_it_more_steps(
+    small, settings, rows, advice
+):
+    trainer = small("contrast", count=rows, batch=12, warmup=0.1)
+    run = replace(trainer.run, settings=replace(trainer.recipe, **settings))
+    with pytest.raises(UsageError, match="in the only step, which is a warm-up step") as caught:
+        check_rates(run, run.corpus)
+
+    assert caught.value.advice == advice
