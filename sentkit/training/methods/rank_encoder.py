@@ -52,9 +52,14 @@ class RankEncoder(Guided, SimCSE):
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
-        if len(corpus) < settings.rank_corpus:
-            problem = f"{len(corpus)} rows, fewer than rank_corpus={settings.rank_corpus}"
-            raise DataError(problem, source=source, advice=f"use --set rank_corpus={len(corpus)}")
+        rows = len(corpus)
+        least = recipes.LEAST_RANKED
+        if rows < least:
+            problem = f"{rows} rows can be used, but rank-encoder needs at least {least}"
+            raise DataError(problem, source=source)
+        if rows < settings.rank_corpus:
+            problem = f"{rows} rows, fewer than rank_corpus={settings.rank_corpus}"
+            raise DataError(problem, source=source, advice=f"use --set rank_corpus={rows}")
 
     def prepare(self, corpus: Corpus) -> None:
         self.rows = corpus

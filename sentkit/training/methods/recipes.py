@@ -16,6 +16,7 @@ from sentkit.training.settings import ours, paper, readout, refuse_idle, release
 KEEP_ALL = "none"
 ITSELF = "self"
 COPY = "copy"
+LEAST_RANKED = 3  # rows: the rank similarity of two texts is the correlation of their ranks
 
 
 def check_guide(guide: str, guides: Collection[str]) -> None:
@@ -140,7 +141,9 @@ class RankEncoder(SimCSE):
         "encoder that ranks; copy: a frozen copy of the base; or a checkpoint, in the paper of "
         "SimCSE",
     )
-    rank_corpus: int = released(10_000, "number of rows that the frozen encoder ranks", least=3)
+    rank_corpus: int = released(
+        10_000, "number of rows that the frozen encoder ranks", least=LEAST_RANKED
+    )
     rank_weight: float = paper(0.05, "weight of the rank similarities", above=0)
     rank_low: float = paper(0.5, "least rank similarity of a pair of the batch", least=-1, most=1)
     rank_high: float = paper(

@@ -10,7 +10,7 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.model.checkpoint_reading import plan_reading
@@ -245,6 +245,22 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(
         return mean(loop_in_batch(vectors, vectors, 0.05)) + 0.5 * error
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem", "advice"),
+    [
+        (2, "2 rows can be used, but rank-encoder needs at least 3", None),
+        (3, "3 rows, fewer than rank_corpus=10000", "use --set rank_corpus=3"),
+    ],
+)
+def test_too_few_rows_to_rank_are_refused(corpus_of, texts, rows, problem, advice):
+    settings = RankEncoder.Settings()
+    corpus = corpus_of(RankEncoder, texts[:rows], settings)
+    with pytest.raises(DataError, match=problem) as caught:
+        RankEncoder.check_rows(corpus, settings, "rows.jsonl")
+
+    assert caught.value.advice == advice
 
 
 def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts):
