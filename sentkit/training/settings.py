@@ -310,7 +310,9 @@ def format_value(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"  # without ".0"
+        if float(short) == value:
+            return short
     return str(value)
 
 

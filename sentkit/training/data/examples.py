@@ -24,6 +24,7 @@ from sentkit.formats.rows.kinds import (
 from sentkit.formats.vectors.vectors import VectorBlock, one_vector
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
+from sentkit.training.settings import format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,9 @@ class Scores:
     def __call__(self, row: Row, name: str) -> float | None:
         value = score_value(row, name)
         if value is not None and self.limit is not None and abs(value) > self.limit:
-            problem = f'"{name}" is {value:g}, outside the scale of {self.limit:g}'
-            raise row.error(problem, advice=f"use --set scale={abs(value):g}")
+            scale = format_value(self.limit)
+            problem = f'"{name}" is {format_value(value)}, outside the scale of {scale}'
+            raise row.error(problem, advice=f"use --set scale={format_value(abs(value))}")
         if value is None:
             return None
         return float(value)

@@ -29,6 +29,26 @@ def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omit
 
 
 @pytest.mark.parametrize(
+    ("limit", "score", "problem", "scale"),
+    [
+        (5.0, 6, '"score" is 6, outside the scale of 5', "6"),
+        (5.0, -6.0, '"score" is -6, outside the scale of 5', "6"),
+        (5.0, 5.0000012, '"score" is 5.0000012, outside the scale of 5', "5.0000012"),
+        (5.0000012, 5.5, '"score" is 5.5, outside the scale of 5.0000012', "5.5"),
+        (5.0, 1234564.9, '"score" is 1234564.9, outside the scale of 5', "1234564.9"),
+    ],
+)
+def test_a_score_beyond_the_limit_is_named_with_the_scale_that_has_it(limit, score, problem, scale):
+    parse = parser_of(PAIR, target_field="score", target=Scores(limit))
+    with pytest.raises(DataError) as caught:
+        parse(row(**TEXTS, score=score))
+
+    assert problem in str(caught.value)
+    assert caught.value.advice == f"use --set scale={scale}"
+    Scores(float(scale))(row(**TEXTS, score=score), "score")
+
+
+@pytest.mark.parametrize(
     ("parse", "values", "ignored"),
     [
         (
