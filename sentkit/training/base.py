@@ -45,6 +45,8 @@ from sentkit.transforms.steps import Normalize, Step, Truncate
 
 Body = Bert | TransformersModel | TokenTable
 TRIAL_LENGTH = 12  # tokens of the texts of `first_state_is_fixed`
+# In names of dropouts in a config: of heads, and of whole layers, for all texts of a pass at once.
+NOT_OF_STATES = ("classifier", "summary", "layer")
 ROUNDING = 1e-5  # of a state, relative to its largest number
 
 
@@ -63,6 +65,7 @@ class Base:
     architecture: Architecture | None = None
     # of a model that transformers runs: whether a token attends only to itself and those before it
     is_causal_in_transformers: bool = False
+    has_own_dropout: bool = False  # by its config, between the token vectors and the last states
     # prompts of sides; none: that of the tokenizers
     prompt_of_side: Mapping[str, str] = field(default_factory=dict)
     # declared steps after the readout; the new checkpoint does not have them
@@ -86,6 +89,12 @@ class Base:
         if self.architecture is None:
             return self.is_causal_in_transformers
         return self.architecture.causal
+
+    def has_dropout(self, settings: Recipe) -> bool:
+        """Whether two passes of a text differ in training."""
+        if settings.dropout is None:
+            return self.has_own_dropout
+        return settings.dropout > 0
 
     @property
     def declared(self) -> Readout | None:
@@ -237,6 +246,11 @@ def open_base(
         config = model.model.config.to_dict()
         dropouts = {name: value for name, value in config.items() if "drop" in name}
         hashed_values = [hashed_values_of(model), dropouts]
+        has_own_dropout = any(
+            value
+            for name, value in dropouts.items()
+            if not any(word in name for word in NOT_OF_STATES)
+        )
     else:
         stored = read_weights(checkpoint.transformer_folder, checkpoint.name)
         check_weights(stored, architecture, checkpoint.name)
@@ -248,6 +262,7 @@ def open_base(
             architecture.attention_dropout,
             architecture.pooler_activation,
         ]
+        has_own_dropout = max(architecture.dropout, architecture.attention_dropout) > 0
     hashed = [hash_of_weights, training_tokenizer.hash, hashed_values]
     convolution = checkpoint.declaration.convolution
     if convolution is not None:
@@ -262,6 +277,7 @@ def open_base(
         stored=stored,
         architecture=architecture,
         is_causal_in_transformers=is_causal_in_transformers,
+        has_own_dropout=has_own_dropout,
         prompt_of_side=reading.prompt_of_side,
         dropped_steps=", ".join(steps_after_readout(checkpoint)),
     )

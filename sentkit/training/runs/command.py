@@ -176,6 +176,11 @@ def perform_group(
             test = read_labels("--test", run, inputs, base, corpus)
 
     check_steps(group, corpus)
+    warnings: list[str] = []
+    for run in group:
+        warnings += run.method_class.warnings(base, corpus, run.settings)
+    for warning in dict.fromkeys(warnings):
+        group[0].reporter.warn(warning)
 
     # The runs, each with the share of its work in that of all runs that follow.
     base = replace(base, labels=corpus.labels)

@@ -18,6 +18,7 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
+from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import stream
 from sentkit.training.method import changing_tensors
 from sentkit.training.methods.esimcse import ESimCSE
@@ -464,3 +465,53 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(tmp_path):
     tokenizer = open_named(str(folder), 32).training_tokenizer_with("promptroberta")
 
     assert tokenizer.around_text() == ([0, 1, 2, 3], [3, 4, 8, 7])
+
+
+NONE = {"view_a": "none", "view_b": "none"}
+PAIRS = [{"text_a": "a dog", "text_b": "rain"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "settings", "is_warned"),
+    [
+        ("simcse", ["a dog", "rain"], {}, True),
+        ("simcse", ["a dog", "rain"], {"mlm_weight": 0.1}, True),
+        ("simcse", ["a dog", "rain"], {"dropout": 0.1}, False),
+        ("simcse", PAIRS, {}, False),
+        ("rank-encoder", ["a dog", "rain"], {}, True),
+        ("esimcse", ["a dog", "rain"], {}, False),  # it repeats tokens in one view
+        ("consert", ["a dog", "rain"], {**NONE, "dropout": None}, True),
+        ("consert", ["a dog", "rain"], {"dropout": None}, False),
+        ("consert", PAIRS, {**NONE, "dropout": None}, False),
+    ],
+)
+def test_views_without_dropout_are_equal_and_a_warning_says_so(
+    corpus_of, base, name, rows, settings, is_warned
+):
+    kind = METHODS[name].load()
+    chosen = kind.Settings(**settings)
+    corpus = corpus_of(kind, rows, chosen)
+    plain = replace(base, has_own_dropout=False)
+    problem = f"{base.checkpoint.name} has no dropout, so both views of a sentence are equal"
+
+    assert [*kind.warnings(base, corpus, chosen)] == []
+    assert [*kind.warnings(plain, corpus, chosen)] == is_warned * [
+        f"{problem}; try --set dropout=0.1"
+    ]
+    if is_warned:
+        chosen = replace(chosen, dropout=0.0)
+        assert kind.warnings(base, corpus, chosen) == [
+            "dropout=0: both views of a sentence are equal"
+        ]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_dropout_of_a_base_is_that_of_its_states(rate, tmp_path):
+    """That of a head does not count."""
+    config = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+    packed = make_base(tmp_path / "bert", **config)
+    gpt2 = make_base(
+        tmp_path / "gpt2", kind="GPT2Model", resid_pdrop=rate, embd_pdrop=0, attn_pdrop=0
+    )
+    for folder in (packed, gpt2):
+        assert open_named(str(folder), 32).has_dropout(SimCSE.Settings()) == (rate > 0)
