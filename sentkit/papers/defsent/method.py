@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch.nn import functional as F
 
+from sentkit.formats.counted import counted
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import ENTRY, filled_string
 from sentkit.model.checkpoint.heads import LanguageHead
@@ -37,8 +38,8 @@ class Words:
 
     @property
     def why(self) -> str:
-        unknown = f"the entry of {self.unknown_rows} rows is not a single token"
-        return f"{unknown}, the entry of {self.held_out_rows} rows is held out"
+        unknown = f"the entry of {counted(self.unknown_rows, 'row')} is not a single token"
+        return f"{unknown}, the entry of {counted(self.held_out_rows, 'row')} is held out"
 
     def __call__(self, row: Row, name: str) -> float | None:
         word = filled_string(row, name)

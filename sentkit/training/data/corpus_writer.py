@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from sentkit.formats.counted import counted
 from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -55,20 +56,20 @@ class RowCounts:
 
     def warnings(self) -> Iterator[str]:
         if self.without_target:
-            yield f"{self.without_target} rows skipped: {self.why_no_target}"
+            yield self.skipped_without_target()
         if self.blank:
             yield f"{self.why_blank()}, of which no model computes a vector"
         if self.duplicates:
-            yield f"{self.duplicates} rows skipped: duplicate texts (dedup=on)"
+            yield f"{counted(self.duplicates, 'row')} skipped: duplicate texts (dedup=on)"
         if self.ignored_fields:
             names = " and ".join(f'"{name}"' for name in self.ignored_fields)
             yield f"this method uses every pair as a positive pair and ignores {names}"
         if self.truncated:
-            rows = f"{self.truncated} of {self.used} rows"
-            yield f"{rows} were truncated to the maximum length (--set max_length)"
+            rows = self.among_used(self.truncated)
+            yield f"{rows} truncated to the maximum length (--set max_length)"
         if self.truncated_for_guide:
-            rows = f"{self.truncated_for_guide} of {self.used} rows"
-            yield f"{rows} were truncated to the maximum length of the guide, only for the guide"
+            rows = self.among_used(self.truncated_for_guide)
+            yield f"{rows} truncated to the maximum length of the guide, only for the guide"
 
     def add_truncated(
         self, tokens: TokenBlock, row_of_text: NDArray[np.int64], *, has_second_texts: bool
@@ -86,8 +87,15 @@ class RowCounts:
         self.truncated_for_guide += len(np.setdiff1d(rows_of_guide, truncated_rows))
 
     def why_blank(self) -> str:
-        rows = "1 row" if self.blank == 1 else f"{self.blank} rows"
-        return f"{rows} skipped: an empty text"
+        return f"{counted(self.blank, 'row')} skipped: an empty text"
+
+    def skipped_without_target(self) -> str:
+        return f"{counted(self.without_target, 'row')} skipped: {self.why_no_target}"
+
+    def among_used(self, rows: int) -> str:
+        """Such as "1 of 3 rows was"."""
+        verb = "was" if rows == 1 else "were"
+        return f"{rows} of {counted(self.used, 'row')} {verb}"
 
 
 def write_corpus(

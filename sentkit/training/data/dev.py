@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.counted import counted
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
@@ -178,7 +179,8 @@ class Dev(EvaluationRows):
         if not rows:
             return None
         first = self.rows[min(rows)]
-        counts = f"{len(rows)} of {len(self.rows)} rows have an empty text"
+        verb = "has" if len(rows) == 1 else "have"
+        counts = f"{len(rows)} of {counted(len(self.rows), 'row')} {verb} an empty text"
         return f"{first.source}: {counts}, whose vector is zero; the first is line {first.number}"
 
     def score_base(self, base: Base, method: Method, poll: Callable[[], None]) -> float:
@@ -276,7 +278,8 @@ def read_examples(
     targets = [example.target for example in examples if example.target is not None]
     warning = None
     if without_target and parser.reads.target is not None:
-        warning = f"{path}: {without_target} rows skipped: {parser.reads.target.why}"
+        skipped = counted(without_target, "row")
+        warning = f"{path}: {skipped} skipped: {parser.reads.target.why}"
     return path, examples, np.array(targets, np.float64), warning
 
 

@@ -32,7 +32,7 @@ class Labels:
     """The field "label", a string or a whole number. A row is omitted if its label maps to None."""
 
     numbers: Mapping[str, int | None]
-    why: str = "the method does not use their label"
+    why: str = "a label that the method does not use"
 
     def __call__(self, row: Row, name: str) -> float | None:
         label = class_value(row, name)
@@ -80,7 +80,7 @@ class Scores:
     """The field "score", a number. Its absolute value is at most `limit`, the setting `scale`."""
 
     limit: float | None = None
-    why: str = "they have no score"
+    why: str = "no score"
 
     def __call__(self, row: Row, name: str) -> float | None:
         value = score_value(row, name)

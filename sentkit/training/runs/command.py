@@ -15,6 +15,7 @@ from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, DivergedError, UsageError
 from sentkit.formats.checkpoints.command_record import MODEL, command_record
+from sentkit.formats.counted import counted
 from sentkit.formats.files import is_pipe, text_of_paths
 from sentkit.formats.rows.rows import Inputs, ReadCounter, Rejects
 from sentkit.formats.vectors.store import common_field_names
@@ -271,11 +272,11 @@ def too_few_steps(run: Run, corpus: Corpus) -> str | None:
     )
     if order.steps >= recipe.steps:
         return None
-    steps = "1 step" if order.steps == 1 else f"{order.steps} steps"
-    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+    steps = counted(order.steps, "step")
+    epochs = counted(recipe.epochs, "epoch")
     needed_epochs = math.ceil(recipe.steps / order.epoch_steps)
     advice = f"--epochs {needed_epochs} gives {recipe.steps}"
-    return f"only {steps}: {rows} rows, batch {recipe.batch}, {epochs}; {advice}"
+    return f"only {steps}: {counted(rows, 'row')}, batch {recipe.batch}, {epochs}; {advice}"
 
 
 def check_run(run: Run) -> None:
@@ -415,10 +416,9 @@ def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus
     source = text_of_paths(inputs.paths)
     needed = 1 if method_class.needs.row_wise else 2
     if len(corpus) < needed:
-        rows = "1 row" if len(corpus) == 1 else f"{len(corpus)} rows"
-        problem = f"{rows} can be used, but training needs at least {needed}"
+        problem = f"{counted(len(corpus), 'row')} can be used, but training needs at least {needed}"
         if row_counts.without_target:
-            problem += f"; {row_counts.without_target} rows skipped: {row_counts.why_no_target}"
+            problem += f"; {row_counts.skipped_without_target()}"
         if row_counts.blank:
             problem += f"; {row_counts.why_blank()}"
         raise DataError(problem, source=source)

@@ -124,7 +124,7 @@ def test_rows_of_dev_without_a_score_have_a_warning(sentkit, tiny, texts, tmp_pa
     done = sentkit(*words, "--dev", "some.jsonl")
 
     assert done.code == 0
-    warning = "sentkit train: warning: some.jsonl: 1 rows skipped: they have no score"
+    warning = "sentkit train: warning: some.jsonl: 1 row skipped: no score"
     assert warning in done.told
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sentkit.formats.rows.rows import Inputs
 from sentkit.training.data.corpus import Corpus
-from sentkit.training.data.corpus_writer import write_corpus
+from sentkit.training.data.corpus_writer import RowCounts, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.methods.contrast import Contrast
 from support import in_jsonl
@@ -105,6 +105,24 @@ def test_rows_that_are_too_long_only_for_the_guide_have_a_warning_of_their_own(b
     counts = write_corpus(tmp_path, Inputs([str(rows)]), parser, base.training_tokenizer)
 
     assert [*counts.warnings()] == [
-        "1 of 3 rows were truncated to the maximum length (--set max_length)",
-        "1 of 3 rows were truncated to the maximum length of the guide, only for the guide",
+        "1 of 3 rows was truncated to the maximum length (--set max_length)",
+        "1 of 3 rows was truncated to the maximum length of the guide, only for the guide",
+    ]
+
+
+def test_messages_about_one_row_are_in_the_singular():
+    one = RowCounts(
+        used=1, without_target=1, why_no_target="no score", blank=1, duplicates=1, truncated=1
+    )
+    two = RowCounts(used=3, without_target=2, why_no_target="no score", truncated=2)
+
+    assert [*one.warnings()] == [
+        "1 row skipped: no score",
+        "1 row skipped: an empty text, of which no model computes a vector",
+        "1 row skipped: duplicate texts (dedup=on)",
+        "1 of 1 row was truncated to the maximum length (--set max_length)",
+    ]
+    assert [*two.warnings()] == [
+        "2 rows skipped: no score",
+        "2 of 3 rows were truncated to the maximum length (--set max_length)",
     ]

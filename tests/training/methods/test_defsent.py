@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from reference_steps import PlainAdamW, loss_of
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.modules import Pooler
+from sentkit.formats.counted import counted
 from sentkit.formats.rows.rows import Row
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
@@ -195,11 +196,10 @@ def test_a_part_of_the_words_is_held_out(base):
         if reads.target(Row(b"{}", {"entry": word}, "rows", 1), "entry") is not None
     ]
     assert learned == [word for word in single_token_words if word in words_below[0.8]]
-    unknown = f"the entry of {len(words) - len(single_token_words)} rows is not a single token"
-    assert (
-        reads.target.why
-        == f"{unknown}, the entry of {len(single_token_words) - len(learned)} rows is held out"
-    )
+    unknown_rows = counted(len(words) - len(single_token_words), "row")
+    held_out_rows = counted(len(single_token_words) - len(learned), "row")
+    unknown = f"the entry of {unknown_rows} is not a single token"
+    assert reads.target.why == f"{unknown}, the entry of {held_out_rows} is held out"
 
 
 def test_the_held_out_words_are_always_the_same():
