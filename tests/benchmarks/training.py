@@ -50,10 +50,12 @@ def trainer_of(model, name, rows, folder, settings, device="cpu"):
     base = open_base(read_checkpoint(model), values.max_length)
     parser = ExampleParser(name, kind.reads(base, values), {})
     write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
+    corpus = map_corpus(folder)
     method = kind.build(base, values).to(device)
+    method.prepare(corpus)
     read = {
         "base": base,
-        "corpus": map_corpus(folder),
+        "corpus": corpus,
         "processes": Processes(device=torch.device(device)),
     }
     return Trainer(
@@ -117,7 +119,7 @@ def train_theirs(checkpoint, texts, precision, length, at_end_of_step):
 
 def padding_factor(corpus):
     """Padded tokens for each real one, in batches of any order."""
-    lengths = np.diff(corpus.ends.reshape(-1), prepend=0)
+    lengths = np.diff(corpus.ends, prepend=0)
     lengths = np.random.default_rng(0).permutation(lengths)
     batches = np.array_split(lengths, len(lengths) // BATCH)
     return float(sum(len(batch) * batch.max() for batch in batches) / lengths.sum())
