@@ -53,11 +53,7 @@ def trainer_of(model, name, rows, folder, settings, device="cpu"):
     corpus = map_corpus(folder)
     method = kind.build(base, values).to(device)
     method.prepare(corpus)
-    read = {
-        "base": base,
-        "corpus": corpus,
-        "processes": Processes(device=torch.device(device)),
-    }
+    read = {"base": base, "corpus": corpus, "processes": Processes(device=torch.device(device))}
     return Trainer(
         Run(method=loaded, settings=values, root=folder / "out", **read),
         method,
