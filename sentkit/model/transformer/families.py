@@ -147,14 +147,22 @@ def modernbert_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blo
     return types, tokens // 2
 
 
-def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
+def sliding_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
     if config.get("sliding_window", 4096) is None:
         return llama_blocks(config, depth, source)
     return [SLIDING] * depth, read_size(config, source, "sliding_window", default=4096) - 1
 
 
+def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
+    types, window = sliding_blocks(config, depth, source)
+    # With this key, transformers runs it as Ministral.
+    if config.get("layer_types") is not None:
+        types = config["layer_types"]
+    return types, window
+
+
 def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> BlockTypes:
-    blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
+    blocks = sliding_blocks if config.get("use_sliding_window") else llama_blocks
     [type_of_last], window = blocks(config, 1, source)
     # the first ones
     full_blocks = read_size(config, source, "max_window_layers", default=28, least=0)

@@ -89,7 +89,8 @@ def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
     assert read(**slides, **kinds, **rotary) == ((7, 0, 0), 500)
     assert read(**slides, sliding_window=None) == ((0, 0, 0), 1e6)
     assert read(model_type="mistral", rope_scaling=None) == ((7, 7, 7), 1e6)
-    assert read(model_type="mistral", sliding_window=None, **kinds) == ((0, 0, 0), 1e6)
+    assert read(model_type="mistral", sliding_window=None, layer_types=None) == ((0, 0, 0), 1e6)
+    assert read(model_type="mistral", **kinds) == ((7, 0, 0), 1e6)
     assert read(model_type="llama", **slides, **kinds) == ((0, 0, 0), 1e6)
 
 
@@ -127,6 +128,10 @@ OF_QWEN = [
     {"layer_types": "full_attention"},
     {"is_causal": None},
 ]
+OF_MISTRAL = [
+    *({"layer_types": kinds} for kinds in ([], ["full_attention"], "full_attention")),
+    {"layer_types": ["sliding_attention"] * 3, "sliding_window": None},
+]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,7 @@ OF_QWEN = [
         {"model_type": "mpnet", "relative_attention_num_buckets": 16},
         *({"model_type": "modernbert", **change} for change in OF_MODERNBERT),
         *({"model_type": "qwen3", **change} for change in OF_QWEN),
+        *({"model_type": "mistral", "num_key_value_heads": 2, **change} for change in OF_MISTRAL),
     ],
 )
 def test_other_values_are_not_packed(change, plain):

@@ -139,6 +139,24 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
         assert (vectors - states[range(4), ends]).abs().max() < 5e-6
 
 
+@torch.no_grad()
+def test_blocks_of_mistral_have_the_layer_types_of_its_config(make, sentences, load, oracle):
+    """As transformers reads them: it loads such a folder as Ministral."""
+    from transformers import AutoModel
+
+    folder = make("mistral")
+    config = json.loads((folder / "config.json").read_text())
+    types = ["full_attention", "sliding_attention", "full_attention"]
+    write_json(folder / "config.json", config | {"layer_types": types})
+    batch = sentences([15, 3, 12])
+    model = AutoModel.from_pretrained(folder).eval()
+    layers = load(folder).states(pack(batch))
+
+    assert type(model).__name__ == "MinistralModel"
+    for states, expected in zip(layers, oracle(model, batch), strict=True):
+        assert (states - expected).abs().max() < 1e-5
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("mode", ["lasttoken", "weightedmean_tokens", "mean_tokens"])
 @pytest.mark.parametrize("family", ["qwen3", "gemma"])
