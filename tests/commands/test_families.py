@@ -231,17 +231,27 @@ def test_a_text_of_8192_tokens_needs_little_memory(kind, settings, tmp_path):
     assert (vector @ exact) / np.linalg.norm(vector) / np.linalg.norm(exact) > 0.999
 
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+}
 READ_PADDING = {
     "fnet": {},
     "convbert": {"embedding_size": 16},
     "big_bird": {"block_size": 2, "num_random_blocks": 1},
+    "llama": {"rope_parameters": LONGROPE, "head_dim": 8},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p"]},  # does not read it
 }
 
 
 @pytest.mark.parametrize("model_type", READ_PADDING)
 def test_a_text_has_one_vector_also_if_the_encoder_reads_padding(sentkit, tmp_path, model_type):
-    """A batch has texts of one length then. BigBird changes its attention at a short batch."""
+    """A batch has texts of one length then. BigBird changes its attention at a short batch, and
+    "longrope" its rotary positions at a long one.
+    """
     import transformers
 
     torch.manual_seed(0)

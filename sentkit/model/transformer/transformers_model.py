@@ -72,10 +72,11 @@ def reads_padding(model: Any, max_tokens: int) -> bool:
 
     A convolution of ConvBERT and the transform of FNet read it, for example.
     """
+    # The length of the batch selects the attention of BigBird.
+    if hasattr(model, "set_attention_type") or has_longrope(model.config):
+        return True
     if model.num_parameters() > LARGE:
         return False
-    if hasattr(model, "set_attention_type"):  # BigBird: the length of the batch decides
-        return True
     length = min(PADDED_LENGTH, max_tokens)
     short = length // 3
     if not short:
@@ -90,6 +91,22 @@ def reads_padding(model: Any, max_tokens: int) -> bool:
         padded = model(input_ids=ids, attention_mask=mask).last_hidden_state
     difference = (padded[:, :short] - alone).abs().max()
     return not bool(difference <= PADDING_CHANGE * alone.abs().max())
+
+
+def has_longrope(config: Any) -> bool:
+    """Whether the longest text of a batch selects the rotary positions of all its texts.
+
+    "su" is an older name of "longrope". Some models have other parameters for each type of layer.
+    """
+    parameters = getattr(config, "rope_parameters", None)
+    if not isinstance(parameters, dict):
+        return False
+    all_settings = [parameters]
+    all_settings += [settings for settings in parameters.values() if isinstance(settings, dict)]
+    return any(
+        settings.get("rope_type", settings.get("type")) in ("longrope", "su")
+        for settings in all_settings
+    )
 
 
 class TransformersModel(nn.Module):

@@ -134,6 +134,57 @@ def test_the_hash_omits_values_without_an_effect_on_vectors(folder):
     assert digest(load_transformers_model(folder).hashed_values) == digest(before)
 
 
+LONGROPE = {
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "expected"),
+    [
+        ("phi3", {"rope_scaling": {"type": "su", **LONGROPE}}, True),
+        ("phi3", {"rope_scaling": {"rope_type": "longrope", **LONGROPE}}, True),
+        ("phi3", {"rope_parameters": {**PLAIN_ROPE, "rope_type": "longrope", **LONGROPE}}, True),
+        ("phi3", {}, False),
+        (
+            "gemma3_text",
+            {
+                "rope_parameters": {
+                    "full_attention": {**PLAIN_ROPE, "rope_type": "longrope", **LONGROPE},
+                    "sliding_attention": PLAIN_ROPE,
+                }
+            },
+            True,
+        ),
+        (
+            "gemma3_text",
+            {
+                "rope_parameters": {
+                    "full_attention": {**PLAIN_ROPE, "rope_type": "linear", "factor": 2.0},
+                    "sliding_attention": PLAIN_ROPE,
+                }
+            },
+            False,
+        ),
+    ],
+)
+def test_batches_have_one_length_if_their_length_selects_rotary_positions(
+    family, settings, expected, config_of, tmp_path
+):
+    """Also those of models that are too large to be tried with padding."""
+    import transformers
+
+    sizes = {"pad_token_id": 0, "head_dim": 8, "original_max_position_embeddings": 16}
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(config_of(family, **sizes, **settings))
+    model.save_pretrained(tmp_path)
+
+    assert load_transformers_model(tmp_path).reads_padding is expected
+
+
 @pytest.mark.parametrize("family", ["mpnet", "albert"])
 def test_the_pooler_equals_that_of_automodel(family, config_of, tmp_path, sentences):
     import transformers
