@@ -37,6 +37,7 @@ from sentkit.model.checkpoint_reading import (
 )
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.rules import library_errors
+from sentkit.model.text.token_types import gives_token_types
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
     TextTokenizer,
@@ -207,12 +208,15 @@ class PairTokenizer(TextTokenizer):
     def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
         """`types` is the number of token types of the encoder."""
         self.plain = Tokenizer(checkpoint, max_length=max_length)
+        self.checkpoint = checkpoint
         self.types = types
 
     @cached_property
     def second_type(self) -> int:
         """The type of the tokens of the second segment: 1, or 0 if all tokens have one type."""
-        if self.types < 2:
+        checkpoint = self.checkpoint
+        is_typed = gives_token_types(checkpoint.transformer_folder, checkpoint.config)
+        if self.types < 2 or not is_typed:
             return 0
         with library_errors(self.plain.source):
             return max(self.plain.backend.encode("a", "a").type_ids)

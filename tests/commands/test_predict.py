@@ -121,6 +121,38 @@ def test_a_cross_encoder_gives_its_scores(sentkit, tmp_path, declared):
     assert [row["score"] for row in result.rows] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"tokenizer_class": "BertTokenizer"},
+        {"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids", "attention_mask"]},
+        {"tokenizer_class": "PreTrainedTokenizerFast"},
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        },
+        {},
+    ],
+)
+@pytest.mark.parametrize("kind", ["bert", "convbert"])
+def test_a_cross_encoder_gets_the_token_types_of_its_tokenizer(sentkit, tmp_path, kind, declared):
+    """ConvBERT runs through transformers."""
+    from sentence_transformers import CrossEncoder
+
+    folder = make_classifier(kind, 1, tmp_path / "ce")
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["tokenizer_class"]
+    path.write_text(json.dumps(config | declared))
+    scores = CrossEncoder(str(folder), device="cpu").predict(
+        [(row["text_a"], row["text_b"]) for row in PAIRS], batch_size=1
+    )
+    flags = ("--precision", "fp32", "--replace", "-q")
+    result = sentkit("predict", "-m", "ce", *flags, stdin=in_jsonl(*PAIRS))
+
+    assert [row["score"] for row in result.rows] == pytest.approx(scores.tolist(), abs=1e-5)
+
+
 def test_the_classes_of_several_labels_have_independent_probabilities(sentkit, tmp_path):
     folder = make_classifier(
         "bert", 3, tmp_path / "model", problem_type="multi_label_classification"
