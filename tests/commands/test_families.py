@@ -231,6 +231,70 @@ def test_a_text_of_8192_tokens_needs_little_memory(kind, settings, tmp_path):
     assert (vector @ exact) / np.linalg.norm(vector) / np.linalg.norm(exact) > 0.999
 
 
+def add_typed_tokenizer(folder, names=("input_ids", "token_type_ids", "attention_mask")):
+    """nano's tokenizer with the template of XLNet; the last token of a text has type 2."""
+    copy_tokenizer(folder)
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = rules["model"]["vocab"]
+    pieces = [
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+        {"SpecialToken": {"id": "[CLS]", "type_id": 2}},
+    ]
+    second = [
+        {"Sequence": {"id": "B", "type_id": 1}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 1}},
+    ]
+    rules["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": pieces,
+        "pair": [*pieces[:2], *second, pieces[2]],
+        "special_tokens": {
+            token: {"id": token, "ids": [vocabulary[token]], "tokens": [token]}
+            for token in ("[SEP]", "[CLS]")
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(rules))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": names,
+        "pad_token": "[PAD]",
+        "model_max_length": 24,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def test_a_model_gets_the_token_types_of_its_tokenizer(sentkit, tmp_path):
+    """XLNet adds a term to attention between tokens of different types. One text is truncated. A
+    classifier would need the types of pairs.
+    """
+    import transformers
+    from sentence_transformers import SentenceTransformer
+
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24}
+    config = transformers.XLNetConfig(vocab_size=16384, initializer_range=0.5, **sizes)
+    torch.manual_seed(0)
+    transformers.XLNetForSequenceClassification(config).save_pretrained(tmp_path / "xlnet")
+    texts = [*TEXTS, "the cat " * 20, "a man sleeps"]
+    flags = ("-m", "xlnet", "--readout", "mean", "--precision", "fp32", "-q")
+    results = {}
+    for names in (["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]):
+        add_typed_tokenizer(tmp_path / "xlnet", names)
+        rows = sentkit("encode", *flags, stdin=stdin(texts)).rows
+        vectors = np.array([row["embedding"] for row in rows])
+        of_library = SentenceTransformer("xlnet", device="cpu").encode(texts, batch_size=1)
+        np.testing.assert_allclose(vectors, of_library, rtol=0, atol=1e-5)
+        results[names[1]] = rows[0]["_emb"], vectors
+    space_without, without = results["attention_mask"]
+    space, vectors = results["token_type_ids"]
+
+    assert space != space_without
+    assert np.abs(vectors - without).max() > 1e-3
+    refused = sentkit("predict", "-m", "xlnet", stdin=stdin(texts))
+    assert refused.code == 65
+    assert "gives other token types than 0" in refused.err
+
+
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from sentkit.arrays import Float32
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS, ClassifierHead
 from sentkit.model.checkpoint_reading import Reading
 from sentkit.model.encoding import BUDGETS, TokenEncoder
 from sentkit.model.groups import Arrays, EncodeStats
+from sentkit.model.text.token_types import NAME
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import read_architecture
 from sentkit.model.transformer.device import (
@@ -29,6 +30,7 @@ from sentkit.model.transformer.transformers_model import (
     padding_id_of,
     reads_padding,
     restore_attention,
+    text_types_of,
     transformers_errors,
 )
 from sentkit.model.transformer.weights import check_tensors, read_tensors
@@ -96,6 +98,9 @@ class TransformersClassifier(TokenEncoder):
         model = load_classifier(checkpoint.transformer_folder)
         with transformers_errors(str(checkpoint.transformer_folder), "run"):
             self.reads_padding = reads_padding(model.base_model, reading.tokenizer.max_length)
+        if text_types_of(model, checkpoint.transformer_folder) is not None:
+            problem = "its tokenizer gives other token types than 0 to the tokens of a single text"
+            raise DataError(f"a classifier is not supported if {problem}", source=checkpoint.name)
         self.model = model.to(self.device, dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
         self.spaces = []
@@ -121,9 +126,9 @@ class TransformersClassifier(TokenEncoder):
         }
         if (
             packed.segment_ids is not None
-            and "token_type_ids" in inspect.signature(self.model.forward).parameters
+            and NAME in inspect.signature(self.model.forward).parameters
         ):
-            arguments["token_type_ids"] = packed.pad(packed.segment_ids)
+            arguments[NAME] = packed.pad(packed.segment_ids)
         source = str(self.checkpoint.transformer_folder)
         restore_attention(self.model.base_model)
         with torch.inference_mode(), transformers_errors(source, "run"):

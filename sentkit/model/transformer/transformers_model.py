@@ -4,9 +4,11 @@ The import of transformers takes seconds, so it is inside the functions. Code fr
 never run.
 """
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,7 @@ from sentkit.errors import DataError, SentkitError, UsageError, is_out_of_memory
 from sentkit.formats.checkpoints.folders import DEEPEST, LARGEST, invalid_value, is_adapter
 from sentkit.formats.files import read_object
 from sentkit.model.checkpoint_reading import by
+from sentkit.model.text.token_types import NAME, TextTypes, read_text_types
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned, listed, read_weights, refuse_missing
@@ -118,10 +121,11 @@ class TransformersModel(nn.Module):
         has_pooler: bool,
         max_tokens: int,
         reads_padding: bool,
+        text_types: TextTypes | None,
         unused_names: Set[str],
     ) -> None:
-        """`source`: its folder, for errors. `unused_names`: of the stored tensors that the model
-        does not have, such as those of a head.
+        """`source`: its folder, for errors. `text_types`: None if all types are 0.
+        `unused_names`: of the stored tensors that the model does not have, such as those of a head.
         """
         super().__init__()
         self.model = model
@@ -131,6 +135,7 @@ class TransformersModel(nn.Module):
         self.max_tokens = max_tokens
         # whether a batch can only have texts of one length
         self.reads_padding = reads_padding
+        self.text_types = text_types
         self.convolution: Convolution | None = None
         self.depth: int = model.config.num_hidden_layers
         self.width: int = model.config.hidden_size
@@ -153,11 +158,16 @@ class TransformersModel(nn.Module):
             raise UsageError(f"{problem}, because transformers runs it")
         assert packed.segment_ids is None, "only the packed encoder reads two segments"
         last = self.depth if deepest is None else deepest
-        ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
-        mask = packed.pad(torch.ones_like(packed.ids))
+        arguments = {
+            "input_ids": packed.pad(packed.ids, fill=self.padding_id),  # (b, t)
+            "attention_mask": packed.pad(torch.ones_like(packed.ids)),
+        }
+        if self.text_types is not None:
+            types = packed.to_device(self.text_types.of_batch(packed.lengths))
+            arguments[NAME] = packed.pad(types)
         with transformers_errors(self.source, "run"):
             restore_attention(self.model)
-            output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+            output = self.model(**arguments, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the
         # output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]
@@ -188,7 +198,10 @@ class TransformersModel(nn.Module):
             for name, value in config.to_dict().items()
             if not is_idle(name) and defaults.get(name) != value
         }
-        return [config.model_type, json.loads(json.dumps(values, default=str))]
+        hashed = [config.model_type, json.loads(json.dumps(values, default=str))]
+        if self.text_types is not None:
+            hashed.append(astuple(self.text_types))
+        return hashed
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
@@ -215,8 +228,16 @@ def load_transformers_model(folder: Path) -> TransformersModel:
         has_pooler=not missing and getattr(model, "pooler", None) is not None,
         max_tokens=max_tokens,
         reads_padding=is_padding_read,
+        text_types=text_types_of(model, folder),
         unused_names={*report["unexpected_keys"]},
     )
+
+
+def text_types_of(model: Any, folder: Path) -> TextTypes | None:
+    """Return the types of the tokens of a text that the model reads; None if all are 0."""
+    if NAME not in inspect.signature(model.forward).parameters:
+        return None
+    return read_text_types(folder, read_object(folder / "config.json"))
 
 
 def load_classifier(folder: Path) -> Any:

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.model.text.token_types import NAME, TYPED_CLASSES, TYPED_MODELS, gives_token_types
+from sentkit.model.text.token_types import (
+    NAME,
+    TYPED_CLASSES,
+    TYPED_MODELS,
+    TextTypes,
+    gives_token_types,
+    read_text_types,
+)
 
 UNTYPED_CLASSES = (
     "AlbertTokenizer",
@@ -42,6 +49,32 @@ def test_tokenizers_without_a_class_give_types_as_in_transformers(tmp_path, mode
 
     assert gives_token_types(tmp_path, {"model_type": model_type}) is has_types
     assert has_types is (model_type in TYPED_MODELS)
+
+
+def test_types_of_a_batch_are_those_around_each_text(tmp_path):
+    """Also of a template in a sequence of post-processors."""
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    pieces = [
+        {"SpecialToken": {"id": "s", "type_id": 3}},
+        {"Sequence": {"id": "A", "type_id": 1}},
+        {"SpecialToken": {"id": "e", "type_id": 2}},
+    ]
+    special = {"s": {"id": "s", "ids": [7, 8]}, "e": {"id": "e", "ids": [9]}}
+    template = {"type": "TemplateProcessing", "single": pieces, "special_tokens": special}
+    typed = {"model_type": "bert"}
+
+    def types_of(processor):
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"post_processor": processor}))
+        return read_text_types(tmp_path, typed)
+
+    types = types_of({"type": "Sequence", "processors": [bytes_only, template]})
+    assert types == types_of(template) == TextTypes((3, 3), 1, (2,))
+    assert types.of_batch((4, 3, 5)).tolist() == [3, 3, 1, 2, 3, 3, 2, 3, 3, 1, 1, 2]
+    assert types_of({"type": "BertProcessing", "sep": ["e", 9], "cls": ["s", 7]}) is None
+    assert types_of(None) is None
+    with pytest.raises(DataError, match="not a tokenizer"):
+        types_of({"single": [{"SpecialToken": {"id": "s", "type_id": 1}}]})
+    assert read_text_types(tmp_path, {"model_type": "xlnet"}) is None
 
 
 def test_names_of_inputs_that_are_no_list_are_an_error(tmp_path):
