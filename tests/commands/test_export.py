@@ -16,6 +16,7 @@ from support import ROOT, SMALL, copy_tokenizer, make_bert, write_affine
 
 CLOSE = 1e-5
 READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
+JOINED = ("concat:cls:mean", "concat:mean:cls", "concat:last:max:weighted-mean")
 TRANSFORM = ("--transform", "t.safetensors")
 FLAGS = {
     "prefix": ("--prompt", "query: "),
@@ -79,7 +80,7 @@ def few_sentences(sentences):
 @pytest.mark.parametrize(
     "flags",
     [
-        *(pytest.param(("--readout", readout), id=readout) for readout in READOUTS),
+        *(pytest.param(("--readout", readout), id=readout) for readout in READOUTS + JOINED),
         *(
             pytest.param(("--readout", "mean", *flags), id=f"mean {name}")
             for name, flags in FLAGS.items()
@@ -110,6 +111,27 @@ def test_a_folder_gives_the_same_vectors_everywhere(
     assert np.array_equal(declared.vectors(), encoded.vectors())
     assert np.abs(by_modules.vectors() - encoded.vectors()).max() < CLOSE
     assert np.abs(of_library - encoded.vectors()).max() < CLOSE
+
+
+def test_a_pooling_module_in_another_order_is_kept(sentkit, tiny, by_library, few_sentences):
+    """The list of its modes, as sentence-transformers 5.4 and later writes them."""
+    from sentence_transformers import SentenceTransformer, models
+
+    transformer = models.Transformer(str(tiny))
+    pooling = models.Pooling(16, ("mean", "cls"), include_prompt=False)
+    SentenceTransformer(modules=[transformer, pooling]).save("base")
+    result = sentkit("export", "-m", "base", "-o", "made")
+    module = json.loads(Path("made/1_Pooling/config.json").read_text())
+
+    assert (result.code, result.err) == (0, "")
+    assert module == {
+        "embedding_dimension": 16,
+        "pooling_mode": ["mean", "cls"],
+        "include_prompt": False,
+    }
+    assert sentkit("inspect", "made").rows[0]["sentence_transformers"] == "yes, by modules.json"
+    vectors = by_library("made", few_sentences)
+    assert np.array_equal(vectors, by_library("base", few_sentences))
 
 
 def test_the_schema_is_the_old_one(exported, tmp_path):

@@ -585,12 +585,10 @@ def inexpressible(readout: Readout) -> str | None:
     """The reason why stock modules cannot express this readout; None if they can."""
     if readout.reduction in WK_REDUCTIONS:
         return "the readout weights the layers of each token"
-    joined = [joined_readout.reduction for joined_readout in readout.joined_readouts]
-    for name in joined:
+    for joined_readout in readout.joined_readouts:
+        name = joined_readout.reduction
         if name in PLAIN and name not in POOLING:
             return f"a Pooling module has no {name}"
-    if len(joined) > 1 and joined != [name for name in POOLING if name in joined]:
-        return "the readout joins vectors in another order than a Pooling module"
     if readout.reduction == "token":
         return "the readout uses the mask token of a template"
     return None

@@ -4,7 +4,8 @@ same way.
 Trained weights have the names of their base.
 
 The format is that of Hugging Face, with the old schema of sentence-transformers and its six pooling
-booleans, which all versions read. A readout that stock modules cannot express gets no modules.json,
+booleans, which all versions read; only vectors that are joined in another order need the new
+schema. A readout that stock modules cannot express gets no modules.json,
 because an incomplete one would give wrong vectors.
 """
 
@@ -371,14 +372,23 @@ def write_modules_before_pooling(
 
 
 def write_pooling(folder: Path, declaration: Declaration) -> None:
-    """Write the six booleans of a Pooling module."""
+    """Write the six booleans of a Pooling module.
+
+    They join vectors in one order. Another order needs "pooling_mode", which
+    sentence-transformers reads since version 5.4.
+    """
     readout = declaration.readout
     names = [joined.reduction for joined in readout.joined_readouts]
     reductions = [STOCK_REDUCTIONS.get(name, name) for name in names]
     width = width_of_vectors(declaration.body, [readout]) // len(reductions)
-    config: dict[str, Any] = {"word_embedding_dimension": width}
-    for name, (_, key) in POOLING.items():
-        config[key] = name in reductions
+    config: dict[str, Any]
+    if reductions == [name for name in POOLING if name in reductions]:
+        config = {"word_embedding_dimension": width}
+        for name, (_, key) in POOLING.items():
+            config[key] = name in reductions
+    else:
+        modes = [POOLING[name][0] for name in reductions]
+        config = {"embedding_dimension": width, "pooling_mode": modes}
     if not declaration.prompt_is_read:
         config["include_prompt"] = False
     write_json(folder / "config.json", config)
