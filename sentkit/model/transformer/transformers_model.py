@@ -198,7 +198,8 @@ class TransformersModel(nn.Module):
             for name, value in config.to_dict().items()
             if not is_idle(name) and defaults.get(name) != value
         }
-        hashed = [config.model_type, json.loads(json.dumps(values, default=str))]
+        text = json.dumps(values, default=str)
+        hashed = [config.model_type, json.loads(text, parse_int=number_of_64_bits)]
         if self.text_types is not None:
             hashed.append(astuple(self.text_types))
         return hashed
@@ -206,6 +207,16 @@ class TransformersModel(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+
+def number_of_64_bits(digits: str) -> int | float:
+    """An integer of a config, such as 10^30 for "no limit". If it has more than 64 bits, it is the
+    float that an exported config.json has.
+    """
+    number = int(digits)
+    if -(1 << 63) <= number < 1 << 64:
+        return number
+    return float(digits)
 
 
 def load_transformers_model(folder: Path) -> TransformersModel:

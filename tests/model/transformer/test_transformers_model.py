@@ -134,6 +134,20 @@ def test_the_hash_omits_values_without_an_effect_on_vectors(folder):
     assert digest(load_transformers_model(folder).hashed_values) == digest(before)
 
 
+def test_the_hash_covers_integers_of_more_than_64_bits(folder):
+    """transformers writes 10^30 for a length without a limit."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+
+    def digest_with(value):
+        file.write_text(json.dumps(config | {"task_limit": value}))
+        return digest(load_transformers_model(folder).hashed_values)
+
+    values = (None, -(2**63), -(2**64), 2**64, 10**30)
+    assert len({digest_with(value) for value in values}) == len(values)
+    assert digest_with(10**30) == digest_with(1e30)
+
+
 LONGROPE = {
     "short_factor": [1.0] * 4,
     "long_factor": [4.0] * 4,
