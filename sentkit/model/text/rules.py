@@ -19,7 +19,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.model.forks import without_fork
-from sentkit.model.text.growth import check_growth
+from sentkit.model.text.growth import INNER, check_growth
 from sentkit.model.text.tokens import Ints, concatenated_ids, indices_of_ranges
 from sentkit.process import threads_of_command, usable_cpus
 
@@ -171,9 +171,24 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
     check_growth(rules, source)
     with library_errors(source, "not a tokenizer"):
         backend = Backend.from_str(orjson.dumps(rules).decode())
+    check_steps(rules, source)
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def check_steps(rules: Mapping[str, Any], source: str) -> None:
+    """Refuse a step that is not an object: the library also reads a list of its values."""
+    for name, inner in INNER.items():
+        steps = [rules.get(name) or {}]
+        while steps:
+            step = steps.pop()
+            if not isinstance(step, dict):
+                problem = f'not a tokenizer: a step of "{name}" is {step!r:.40}, expected an object'
+                raise DataError(problem, source=source)
+            inner_steps = step.get(inner)
+            if isinstance(inner_steps, list):
+                steps += inner_steps
 
 
 def type_of(step: Mapping[str, Any]) -> str | None:

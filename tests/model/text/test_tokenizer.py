@@ -319,6 +319,20 @@ def test_lowercasing_includes_the_prompt(folder):
     assert ids_of(tokenizer_of(path), "A CAT") != ids_of(tokenizer_of(path), "a cat")
 
 
+LISTED = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, ["x"]]}
+
+
+@pytest.mark.parametrize("normalizer", [["x"], LISTED])
+def test_a_step_that_is_no_object_is_an_error(tmp_path, normalizer):
+    """The library reads the values of a list by their order."""
+    path = changed(tmp_path) / "tokenizer.json"
+    path.write_text(json.dumps(rules_of_nano() | {"normalizer": normalizer}))
+
+    problem = r"""tokenizer\.json: not a tokenizer: a step of "normalizer" is \['x'\], expected"""
+    with pytest.raises(DataError, match=problem):
+        tokenizer_of(tmp_path)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_lower_case_is_that_of_the_normalizer_of_the_library(folder, lowercase):
     """A final sigma is no exception, and tokens that a text names stay as they are."""
