@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 
 PACKED = "packed"
+# Keys of config.json with the number of attention heads: of T5, and of GPT-2 and XLNet, too.
+HEADS = ("num_attention_heads", "n_heads", "num_heads", "n_head")
 
 
 def how_it_runs(checkpoint: Checkpoint) -> str:
@@ -174,7 +176,7 @@ class CheckpointModel:
             "runs": how_it_runs(checkpoint),
             "layers": depth_of(config),
             "width": width_of(config),
-            "heads": config.get("num_attention_heads", config.get("n_heads")),
+            "heads": next((config[name] for name in HEADS if name in config), None),
             **summarize_weights(checkpoint),
             "readout": readout,
             "declared_by": declared.source or f"nothing: {readout} is used",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.vectors.tensors import write_arrays
+from support import copy_tokenizer
 
 
 @pytest.fixture
@@ -101,3 +102,22 @@ def test_a_plain_folder_of_transformers_is_read_in_the_same_way(inspect, sentkit
 
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 4}),
+        ("t5", {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4}),
+        ("xlnet", {"d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24}),
+    ],
+)
+def test_sizes_of_models_with_other_keys(inspect, tmp_path, family, sizes):
+    import transformers
+
+    config = transformers.AutoConfig.for_model(family, vocab_size=16384, **sizes)
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
+    copy_tokenizer(tmp_path / "model")
+    summary = inspect("model")
+
+    assert (summary["layers"], summary["width"], summary["heads"]) == (2, 16, 4)
