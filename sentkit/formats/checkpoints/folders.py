@@ -301,8 +301,8 @@ IDLE: dict[str, tuple[Any, ...]] = {
         None,
     ),
 }
-# Options with any value: they affect training only, name the base, or select layers that the
-# tensors show.
+# Options with any value: they affect training only, name the base, select layers that the tensors
+# show, or are corrected by peft ("fan_in_fan_out", which depends on the model).
 HARMLESS = {
     "peft_type",
     "r",
@@ -331,6 +331,8 @@ HARMLESS = {
     "lora_ga_config",
     "arrow_config",
 }
+# Model types whose blocks are Conv1D of transformers, which stores a weight transposed.
+CONV1D = ("gpt2", "imagegpt", "openai-gpt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +340,7 @@ class LoraConfig:
     file: Path  # contains the tensors
     alpha: float
     rank_stabilised: bool
-    transposed: bool  # the weights are stored so, in a Conv1D of transformers
+    transposed: bool  # the weights are those of a Conv1D
 
     def scale(self, rank: int) -> float:
         """The factor of the product of the two matrices."""
@@ -368,7 +370,8 @@ def read_lora_config(folder: Path) -> LoraConfig:
         raise DataError(f'"lora_alpha" is {alpha!r:.40}, expected a number', source=str(path))
     for name in ADAPTER_WEIGHTS:
         if is_there(folder / name):
-            transposed = config.get("fan_in_fan_out") is True
+            model_type = read_object_if_there(folder / "config.json").get("model_type")
+            transposed = model_type in CONV1D
             return LoraConfig(folder / name, float(alpha), stabilised, transposed)
     raise NoInputError(f"{folder}: {ADAPTER_WEIGHTS[0]} is missing")
 

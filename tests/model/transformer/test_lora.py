@@ -64,37 +64,40 @@ def check_one_changed(before, tensors, name, change):
 
 
 @pytest.mark.parametrize(
-    ("head", "prefix", "rslora"),
+    ("head", "prefix", "rslora", "transposed"),
     [
-        ("Model", "", False),
-        ("Model", "bert.", False),
-        ("Model", "", True),
-        ("ForMaskedLM", "", False),
+        ("Model", "", False, False),
+        ("Model", "", False, True),
+        ("Model", "bert.", False, False),
+        ("Model", "", True, False),
+        ("ForMaskedLM", "", False, False),
     ],
 )
-def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora):
+def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora, transposed):
     """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA).
 
     A file with a head has names with `bert.encoder`, and an adapter of the encoder has `encoder`.
     """
     make("bert", head).save_pretrained(tmp_path)
     before = load_file(tmp_path / "model.safetensors")
-    added = put_adapter(tmp_path, BERT, f"base_model.model.{prefix}", use_rslora=rslora)
+    options = {"use_rslora": rslora, "fan_in_fan_out": transposed}
+    added = put_adapter(tmp_path, BERT, f"base_model.model.{prefix}", **options)
 
     change = 8 / (math.sqrt(RANK) if rslora else RANK) * added
     name = f"bert.{BERT}.weight" if head == "ForMaskedLM" else f"{BERT}.weight"
     check_one_changed(before, read_weights(tmp_path, "model"), name, change)
 
 
-def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
-    """In a model of transformers."""
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_weight_of_a_conv1d_is_transposed(tmp_path, declared):
+    """In a model of transformers. As in peft, the layers decide, and not the option."""
     import transformers
 
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40)
     transformers.GPT2Model(config).save_pretrained(tmp_path)
     before = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
-    added = put_adapter(tmp_path, "h.1.attn.c_proj", fan_in_fan_out=True)
+    added = put_adapter(tmp_path, "h.1.attn.c_proj", fan_in_fan_out=declared)
 
     merged = load_transformers_model(tmp_path).tensors()["h.1.attn.c_proj.weight"]
 
