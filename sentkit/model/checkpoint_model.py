@@ -36,7 +36,7 @@ from sentkit.model.checkpoint_reading import (
     width_of,
 )
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.rules import library_errors
+from sentkit.model.text.rules import has_lowercase, library_errors
 from sentkit.model.text.token_types import gives_token_types
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
@@ -189,7 +189,7 @@ class CheckpointModel:
             "tokenizer": {
                 "kind": type(tokenizer.backend.model).__name__,
                 "tokens": tokenizer.backend.get_vocab_size(),
-                "lowercase": tokenizer.lowercase,
+                "lowercase": has_lowercase(tokenizer.rules()),
                 "hash": tokenizer.hash,
             },
             "sentence_transformers": read_by_sentence_transformers(checkpoint, self.reading),

@@ -1,5 +1,6 @@
 """`inspect`: checkpoints, vectors, transforms, and other files."""
 
+import json
 import os
 from threading import Thread
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from sentkit.formats.vectors.tensors import write_arrays
-from support import copy_tokenizer
+from support import copy_tokenizer, declare_modules
 
 
 @pytest.fixture
@@ -99,6 +100,23 @@ def test_a_plain_folder_of_transformers_is_read_in_the_same_way(inspect, sentkit
     assert plain == "yes, by default: the mean of the last layer"
     assert inspect(with_settings)["sentence_transformers"] == plain
     assert inspect(with_settings)["max_length"] == inspect(tiny)["max_length"]
+
+
+def test_lower_case_of_the_normalizer_and_of_the_settings_is_reported(inspect, copy_of, tiny):
+    """The normalizer of a BERT tokenizer, or do_lower_case of sentence-transformers."""
+    cased = copy_of(tiny)
+    rules = json.loads((cased / "tokenizer.json").read_text())
+    rules["normalizer"]["lowercase"] = False
+    (cased / "tokenizer.json").write_text(json.dumps(rules))
+    config = json.loads((cased / "tokenizer_config.json").read_text())
+    (cased / "tokenizer_config.json").write_text(json.dumps(config | {"do_lower_case": False}))
+    before = inspect(cased)["tokenizer"]["lowercase"]
+    settings = {"max_seq_length": 64, "do_lower_case": True}
+    declare_modules(cased, "mean_tokens", 32, sentence_bert_config=settings)
+
+    assert inspect("nano")["tokenizer"]["lowercase"] is True
+    assert inspect(tiny)["tokenizer"]["lowercase"] is True
+    assert (before, inspect(cased)["tokenizer"]["lowercase"]) == (False, True)
 
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise

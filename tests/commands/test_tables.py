@@ -248,7 +248,7 @@ def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny)
     shown = {name: line.split(maxsplit=1)[1] for name, line in zip(names, whole, strict=True)}
 
     assert (shown["folder"], shown["layers"], shown["prompt"]) == (str(tiny), "3", "none")
-    assert (shown["tokenizer.tokens"], shown["tokenizer.lowercase"]) == ("16,384", "no")
+    assert (shown["tokenizer.tokens"], shown["tokenizer.lowercase"]) == ("16,384", "yes")
     assert names[:6] == ["model", "architecture", "layers", "width", "parameters", "readout"]
     assert [line.split()[0] for line in short] == [*names[:10], "..."]
     assert short[-1].split(maxsplit=1)[1] == f"{len(whole) - 10} more lines with -v"
