@@ -7,8 +7,8 @@ the flags. `index.html` lists them in the groups of `sentkit -h`, behind the pip
 Nothing is loaded from elsewhere.
 """
 
+import argparse
 import re
-import sys
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -61,9 +61,11 @@ class ManPage:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: python examples/html_pages.py FOLDER")
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     man_pages = read_pages()
     files = {page.name: page.file for page in man_pages}

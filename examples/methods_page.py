@@ -5,8 +5,8 @@ systems of the papers with their commands; the figures of the papers that `sentk
 test compares the result with the committed page.
 """
 
+import argparse
 import json
-import sys
 from collections import defaultdict
 from dataclasses import fields
 from itertools import groupby
@@ -146,4 +146,8 @@ def decimals(row):
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("output", metavar="FILE", type=Path)
+    parser.parse_args().output.write_text(page())

@@ -5,6 +5,7 @@ runs in a temporary folder, and its output is a terminal of 92 columns. The last
 the hardware.
 """
 
+import argparse
 import fcntl
 import io
 import os
@@ -99,4 +100,8 @@ def picture(name, shown):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, nargs="?", default=HERE)
+    main(parser.parse_args().folder)

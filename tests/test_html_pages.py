@@ -2,6 +2,7 @@
 
 import html
 import re
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ LINK = re.compile(r'<a href="([^"]+)"')
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages.sys, "argv", ["pages.py", str(folder)])
+        patch.setattr(sys, "argv", ["pages.py", str(folder)])
         pages.main()
     return folder
 
