@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from usage import check_arguments
+
 from sentkit.process import limit_threads
 
 BATCH = 64
@@ -29,6 +31,7 @@ def raise_priority():
 
 
 def main():
+    check_arguments(__doc__, least=6, most=7)
     path, model, method, length, precision, threads, *first = sys.argv[1:]
     limit_threads(int(threads))  # before torch is imported
     import torch

@@ -1,5 +1,7 @@
 """SentEval's network against its loop in torch, and against MLPClassifier of scikit-learn.
 
+python tests/benchmarks/classifiers.py
+
 Four penalties, as in the grid of SentEval, on random vectors of three classes that overlap. The
 loop in torch has the batches and stops of SentEval. MLPClassifier stops by a share of the training
 rows. Seconds are CPU time of one thread; the accuracy is that on other rows, the mean of the
@@ -17,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_limits
 from timing import print_table, ratios, rounds_of
+from usage import check_arguments
 
 from sentkit.labels.probes.classifiers import Data, Fit
 from sentkit.labels.probes.network import network
@@ -96,6 +99,7 @@ def alone(way, data, hidden):
 
 
 def main():
+    check_arguments(__doc__, most=0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
     data = drawn()

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 from timing import print_table, ratios
+from usage import check_arguments
 
 from sentkit.labels.clusters.clustering import ClusteringOptions, kmeans, of_centres
 
@@ -61,6 +62,7 @@ def faiss(rows, seed, rows_of_cluster=256):
 
 
 def main():
+    check_arguments(__doc__, most=1)
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     rows = grouped(np.random.default_rng(0))
     threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()

@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 from timing import print_speeds, read_texts, rounds_of, sentence_transformers
+from usage import check_arguments
 
 import sentkit
 from sentkit.formats.checkpoints.folders import read_checkpoint
@@ -27,6 +28,7 @@ def least_cosine(a, b):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=2)
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 

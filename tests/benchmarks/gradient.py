@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from timing import least_of, peak, print_table, read_texts, write_texts
+from usage import check_arguments
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from training import MODEL, trainer_of
@@ -84,6 +85,7 @@ def measure(side, path, model):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=3)
     if sys.argv[1] in SIDES:
         measure(*sys.argv[1:])
         return

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from timing import print_table, read_texts, rounds_of, write_texts
+from usage import check_arguments
 
 from sentkit.cli import run_command_line
 from sentkit.model import find_encoder
@@ -52,6 +53,7 @@ def run(arguments):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=2)
     path, *options = sys.argv[1:]
     texts = read_texts(path, ROWS)
     model = "nano"

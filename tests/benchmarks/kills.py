@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from timing import print_table, read_texts, write_texts
+from usage import check_arguments
 
 SENTKIT = [sys.executable, "-m", "sentkit"]
 SHARDS = 16
@@ -120,6 +121,7 @@ def print_folder(name, folder, texts, kills, seconds):
 
 
 def main():
+    check_arguments(__doc__, least=2, most=5)
     path, folder, *sizes = sys.argv[1:]
     rows, kills, seconds = [*map(int, sizes), 10_000_000, 20, 5][:3]
     folder = Path(folder)

@@ -1,5 +1,7 @@
 """Peak memory of encode and score over ten times the rows: the high-water mark of a separate
 process.
+
+python tests/benchmarks/memory.py
 """
 
 import json
@@ -9,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from timing import make_model, print_table
+from usage import check_arguments
 
 PROGRAM = f"""
 import sys
@@ -39,6 +42,7 @@ def write_rows(path, count):
 
 
 def main():
+    check_arguments(__doc__, most=0)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = str(make_model(folder / "tiny", 2, 32, 2, 64))

@@ -1,5 +1,7 @@
 """score over JSONL pairs with base64 vectors, against the least that any program must do: CPU
 seconds.
+
+python tests/benchmarks/pairs.py
 """
 
 import base64
@@ -11,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import orjson
 from timing import print_table, ratios, rounds_of
+from usage import check_arguments
 
 COUNT = 20_000
 WIDTH = 384
@@ -55,6 +58,7 @@ def sentkit(path, *, gold):
 
 
 def main():
+    check_arguments(__doc__, most=0)
     with TemporaryDirectory() as folder:
         path = f"{folder}/pairs.jsonl"
         write_pairs(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from timing import least_of, print_table, process_seconds, read_texts, write_texts
+from usage import check_arguments
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 ENCODE = [
@@ -70,6 +71,7 @@ def blocks_of(folder):
 
 
 def main():
+    check_arguments(__doc__, least=4, most=4)
     way, path, model, rows = sys.argv[1:]
     measure = {"threads": threads, "shards": shards}[way]
     with TemporaryDirectory() as temporary:

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from timing import cpu_of_children, print_table, ratios, read_texts, rounds_of
+from usage import check_arguments
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
@@ -98,6 +99,7 @@ def starts():
 
 
 def main():
+    check_arguments(__doc__, most=4)
     if len(sys.argv) == 1:
         starts()
         return

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
+from usage import check_arguments
+
 from api_server import api_server  # of the tests, which are not installed
 from defects import (
     BODIES,
@@ -124,6 +126,7 @@ def verdict_of(explanation):
 
 
 def main(bodies=None, numbers=None):
+    check_arguments(__doc__, most=2)
     warnings.simplefilter("ignore")
     import transformers
 

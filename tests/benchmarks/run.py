@@ -7,6 +7,7 @@ runtimes.py, static.py and processes.py. STATIC is a folder of model2vec. The ou
 replaces the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
 """
 
+import argparse
 import os
 import platform
 import subprocess
@@ -66,7 +67,18 @@ def scripts(texts, *peers):
 
 
 def main():
-    for name, measure in scripts(*sys.argv[1:]).items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", metavar="TEXTS")
+    parser.add_argument("peers", metavar="TEST DEV FOLDER STATIC", nargs="*")
+    arguments = parser.parse_args()
+    if len(arguments.peers) not in (0, 4):
+        parser.error("expected TEXTS, or TEXTS with TEST, DEV, FOLDER and STATIC")
+    for path in (arguments.texts, *arguments.peers[:2]):  # FOLDER can be new
+        if not Path(path).is_file():
+            parser.error(f"{path}: no such file")
+    for name, measure in scripts(arguments.texts, *arguments.peers).items():
         lines = measure().strip()
         if name != "machine":
             lines += f"\n\nMeasured on {date.today()}."

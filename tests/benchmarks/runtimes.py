@@ -32,6 +32,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from peers import makers
 from timing import ROUNDS, print_table, ratios, sentence_transformers
+from usage import check_arguments
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from support import copy_tokenizer, declare_modules
@@ -233,6 +234,7 @@ def measure(ways, texts):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=3)
     paths = sys.argv[1:]
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if FAMILIES in paths:

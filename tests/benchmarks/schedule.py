@@ -21,6 +21,7 @@ from time import monotonic, thread_time
 
 import numpy as np
 import torch
+from usage import check_arguments
 
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import find_encoder
@@ -165,6 +166,7 @@ def seconds_of_run(texts: list[str], tokenizer: TextTokenizer, encoder: TokenEnc
 
 
 def main() -> None:
+    check_arguments(__doc__, least=1, most=3)
     texts = read_texts(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else "nano"
     precision = sys.argv[3] if len(sys.argv) > 3 else "fp32"

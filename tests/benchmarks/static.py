@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 from timing import print_speeds, read_texts, rounds_of
+from usage import check_arguments
 
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
@@ -24,6 +25,7 @@ COUNT = 10_000
 
 
 def main():
+    check_arguments(__doc__, least=2, most=2)
     folder = sys.argv[1]
     texts = read_texts(sys.argv[2], COUNT)
     model = find_encoder(folder, ReadingOptions())

@@ -1,7 +1,9 @@
 """The kinds of storage of a vector file: hits that are kept, and the time of a search.
 
-The argument is a vector file of float32. Its last 1,000 rows are the queries, the others the
-corpus. The recall compares the hits with those of float32. Times are CPU seconds.
+python tests/benchmarks/storage.py VECTORS.safetensors
+
+VECTORS are of float32. The last 1,000 rows are the queries, the others the corpus. The recall
+compares the hits with those of float32. Times are CPU seconds.
 """
 
 import sys
@@ -11,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from timing import print_table, rounds_of
+from usage import check_arguments
 
 from sentkit.formats.vectors.arrays import StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
@@ -40,6 +43,7 @@ def recall(hits, expected):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=1)
     (path,) = sys.argv[1:]
     vectors = VectorFile(path).memory_mapped()[:, 0]
     corpus = np.array(vectors[:-QUERIES])

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from timing import least_of, read_texts, write_texts
+from usage import check_arguments
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
@@ -122,6 +123,7 @@ def padding_factor(corpus):
 
 
 def main():
+    check_arguments(__doc__, least=1, most=3)
     torch.set_num_threads(1)
     path, *options = sys.argv[1:]
     steps = 15
