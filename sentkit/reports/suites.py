@@ -293,6 +293,7 @@ class Suite:
     unit: str
     evaluate: Callable[[Files, TestSet, Settings], Result]
     names: tuple[str, ...] = ()  # files in the folder; empty: all of them
+    example: str = ""  # files in the folder, as an advice
     # Raises an error for a row without a value.
     check: Callable[[Row, Mapping[str, str]], object] = lambda row, fields: None
     settings: Callable[[Settings], dict[str, Any]] = lambda settings: {}  # that change the result
@@ -315,6 +316,7 @@ PAIRS = Suite(
 )
 SENTEVAL = Suite(
     folder="senteval",
+    example="mr.jsonl",
     names=TRANSFER,
     find=partial(named_files, split="train", further_splits=("test", "dev")),
     check=lambda row, fields: class_value(row, LABEL),
@@ -324,17 +326,19 @@ SENTEVAL = Suite(
     settings=settings_of_senteval,
 )
 SUITES = {
-    "sts": replace(PAIRS, folder="sts", names=STS),
+    "sts": replace(PAIRS, folder="sts", names=STS, example="stsb.test.jsonl"),
     "sts-multilingual": replace(
         PAIRS,
         folder="sts",
         names=MULTILINGUAL,
+        example="sts14_es.test.jsonl",
         value="pearson",
         unit="Pearson x 100",
         evaluate=partial(correlation_of, "pearson"),
     ),
     "clustering": Suite(
         folder="clustering",
+        example="agnews.jsonl",
         find=every_file,
         check=SENTEVAL.check,
         value="acc",
@@ -357,6 +361,7 @@ SUITES = {
     ),
     "retrieval": Suite(
         folder="retrieval",
+        example="NAME/corpus.jsonl, NAME/queries.jsonl and NAME/qrels.tsv",
         find=folders_with_queries,
         value="ndcg@10",
         unit="nDCG@10 x 100",
@@ -437,9 +442,10 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         problem = f"{data}: no test set of {', '.join(suites)}"
         if unused:
             problem += f"; {shown_path(unused[0])} has another name"
-        advice = (
-            "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
-        )
+        first = SUITES[next(iter(suites))]
+        advice = f"expected files such as {first.folder}/{first.example}"
+        if first.folder == "sts":
+            advice += "; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
     return tests, unused
 
