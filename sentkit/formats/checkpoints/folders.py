@@ -76,7 +76,8 @@ NO_CONFIG = "is not a checkpoint: it has no config.json"
 def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     """The error for a folder without a file; an adapter needs the files of its base."""
     if not is_adapter(folder):
-        runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
+        configs = sorted(folder.glob("*/config.json"))
+        runs = [path.parent.name for path in configs if is_of_encoder(path)]
         advice = None
         if runs:  # those of several seeds
             names = ", ".join(runs[:3])
@@ -92,6 +93,15 @@ def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
     return NoInputError(
         problem, advice=f"copy the files of the adapter into the folder of {target}"
     )
+
+
+def is_of_encoder(config_path: Path) -> bool:
+    """Whether this is the config.json of an encoder; a module such as 1_Pooling also has one."""
+    try:
+        config = read_object(config_path)
+    except DataError:
+        return False
+    return "model_type" in config or "architectures" in config
 
 
 def _in_package(package: str) -> Path:

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from hostile import BAD_DATA, ODD, few_examples, is_read_or_bad_data, mutated, places, replaced
 from sentkit.errors import DataError, NoInputError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.folders import read_checkpoint, weight_files
 from sentkit.formats.files import check_input
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokenizer import Tokenizer
+from support import declare_modules, make_bert
 
 SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 14}
 SIZES |= {"output_hidden_states": True}
@@ -352,3 +353,16 @@ def test_the_steps_of_real_tokenizers_are_accepted():
 def test_a_too_long_name_is_an_input_error(read):
     with pytest.raises(NoInputError):
         read("a" * 300)
+
+
+def test_a_folder_of_a_module_is_not_proposed_as_a_checkpoint(tmp_path):
+    """`1_Pooling` has a config.json, too."""
+    folder = declare_modules(make_bert(tmp_path / "copy"), "mean_tokens", 32)
+    (folder / "model.safetensors").unlink()
+
+    with pytest.raises(NoInputError) as refused:
+        weight_files(folder, "copy")
+    assert (refused.value.advice, str(refused.value)) == (
+        None,
+        "copy: has no model.safetensors and no pytorch_model.bin",
+    )
