@@ -734,10 +734,11 @@ class Runner:
         else:
             arguments = self.arguments_of(number)
             suites = self.suites_of(number)
-            flags = [*self.flags(number), "--paper", self.name, "--table", number]
+            flags = [*self.flags(number)]
             records = self.report(arguments, suites, ["--format", "json", *flags])
             path.with_suffix(".jsonl").write_text(records)
             self.say_missing_values(number, map(json.loads, records.splitlines()))
+            flags += ["--paper", self.name, "--table", number]
             flags += self.comparison(number, arguments)
             text = self.report(arguments, suites, ["--format", self.options.format, *flags])
             shown = text

@@ -209,7 +209,7 @@ def report(
         suites_of_table = tables.suites_of(paper, table_number)
     tests, unused_paths = find_tests(data, suites, suites_of_table, pairs or [], field or [])
     refuse_idle_flags(tests, [name for name, is_given in flags_of_classifiers.items() if is_given])
-    if style != "json" and paper is not None:
+    if paper is not None:
         check_tasks(paper, table_number, tests, data)
     training = parse_training_files(train or [])
     check_all_paths(console, rows, tests, output, results, [path for path, _ in training], style)
@@ -242,7 +242,7 @@ def report(
         console.warn(*warnings_about(measured, baseline_row, beside_published=paper is not None))
         if seen_texts is not None:
             measured = with_training(measured, tests, evaluations, seen_texts, evaluator, models)
-        records = (row.record(baseline_row) for row in measured)
+        records = [*(row.record(baseline_row) for row in measured), *figures_of(published)]
         tables_of_rows = tables.measured_tables(measured, baseline_row, paper, table_number)
         write(tables_of_rows, records, style, output)
     if failed:
@@ -257,8 +257,13 @@ def write_published(published: "Sequence[PaperTable]", style: str, output: Outpu
         advice = "give a checkpoint; --paper alone prints published tables"
         raise UsageError("ROW is missing", advice=advice)
     output.check_creatable()
-    figures = (figure for table in published for figure in table.figures)
-    write([tables.published_table(table) for table in published], figures, style, output)
+    records = figures_of(published)
+    write([tables.published_table(table) for table in published], records, style, output)
+
+
+def figures_of(published: "Sequence[PaperTable]") -> list[dict[str, Any]]:
+    """The records of published tables."""
+    return [figure for table in published for figure in table.figures]
 
 
 def check_tasks(
@@ -272,7 +277,7 @@ def check_tasks(
     problem = f"{data or '--pairs'} has no test set of {paper}"
     if table:
         problem += f", table {table}"
-    raise UsageError(problem, advice="--format json prints the values without a table")
+    raise UsageError(problem, advice="remove --paper to print only the values")
 
 
 def parse_seeds(text: str) -> Sequence[int]:

@@ -302,6 +302,17 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in result.err
 
 
+def test_json_has_the_published_figures_after_the_values(sentkit, data):
+    """As the command without ROW prints them."""
+    command = ("report", "nano", "--data", data, "--suites", "sts", "--results", "kept")
+    paper = ("--paper", "sg-bert", "--table", 1)
+    values = sentkit(*command).rows
+    figures = sentkit("report", *paper).rows
+
+    assert len(figures) > 100
+    assert sentkit(*command, *paper).rows == [*values, *figures]
+
+
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     """A table with other names of the fields, and the rows of a vector file."""
     lines = [f"{pair['text_a']},{pair['text_b']},{pair['score']}\n" for pair in PAIRS]
