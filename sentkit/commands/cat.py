@@ -81,6 +81,7 @@ def cat(
     check_name("--name-field", name_field)
     check_format(format_)
     output = Output(output_path, force)
+    output.check_encoding(encoding)
     names = [] if columns is None else columns.split(",")
     rows = RowSource(input_paths(files, text_folders=True), field, rejects, format_, quoting, names)
     with rows.open(console, output, field_names=(*LEARNED, *VECTORS)) as inputs:

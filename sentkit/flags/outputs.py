@@ -95,6 +95,17 @@ class Output:
         check_output(self.path)
         self.check_creatable()
 
+    def check_encoding(self, encoding: str | None) -> None:
+        """Refuse --vectors for a vector file. A value of the variable SENTKIT_VECTORS is for the
+        other outputs.
+        """
+        from sentkit.formats.files import is_safetensors
+
+        is_given = encoding not in (None, os.environ.get("SENTKIT_VECTORS"))
+        if is_given and is_safetensors(self.path):
+            problem = f"--vectors {encoding} has no effect on a vector file"
+            raise UsageError(problem, advice="--store sets how it stores the numbers")
+
     def vectors(self, *, replace: bool = False) -> "VectorOutput":
         """How the vectors are written: float32, in JSONL as the variable SENTKIT_VECTORS says."""
         from sentkit.formats.vectors.writers import VectorOutput
