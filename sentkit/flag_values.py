@@ -29,6 +29,9 @@ def numbers(flag: str, text: str) -> list[int]:
         if match is not None:
             first = int(match[1])
             last = int(match[2] or match[1])
+            if last < first:
+                problem = f'{flag} "{text}": {first}..{last} has no numbers'
+                raise UsageError(problem, advice=f"write {last}..{first}")
             values_of_range = range(first, last + 1)
         if not 0 < len(values_of_range) <= LONGEST_RANGE:
             expected = f"7, or 1,2,3, or 0..9 (of up to {LONGEST_RANGE} numbers)"
