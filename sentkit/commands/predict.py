@@ -87,7 +87,7 @@ def predict(
     limit_threads(None, of_libraries=1)
     import numpy as np
 
-    from sentkit.formats.files import is_safetensors
+    from sentkit.formats.files import is_safetensors, is_there
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.formats.vectors.writers import refuse_existing_fields, with_fields
@@ -95,6 +95,10 @@ def predict(
     output = Output(output_path, force)
     output.check_rows()
     reads_vectors = is_safetensors(model)
+    if is_there(model) and not reads_vectors:
+        from sentkit.labels.probes.classifiers import not_a_classifier
+
+        raise not_a_classifier(model)
     rows = RowSource(input_paths(files), field, rejects)
     field_names = VECTOR_FIELDS if reads_vectors else FIELDS
     with rows.open(

@@ -164,12 +164,16 @@ class VectorClassifier:
         return features_of(block).astype(np.float64) @ self.weight.T + self.bias
 
 
+def not_a_classifier(path: str) -> DataError:
+    advice = "make one with sentkit probe -o FILE.safetensors"
+    return DataError("not a classifier", source=path, advice=advice)
+
+
 def read_classifier(path: str) -> VectorClassifier:
     """Read a file of `sentkit probe -o`; raise a DataError for other files."""
     note = read_fit_note(path)
     if note.get("kind") != KIND:
-        advice = "make one with sentkit probe -o FILE.safetensors"
-        raise DataError("not a classifier", source=path, advice=advice)
+        raise not_a_classifier(path)
     classes: Any = note.get("classes")
     weight = read_array(path, "weight").astype(np.float64)
     bias = read_array(path, "bias").astype(np.float64)
