@@ -328,8 +328,14 @@ def show_descriptions(records: Iterable[dict[str, Any]], output: Output, *, as_t
     from sentkit.labels.clusters.clustering_run import description_lines
 
     with output.open() as file:
-        texts = ["keywords", "class", "nearest"]
-        show(records, description_lines, file, as_table=as_table, texts=texts)
+        show(
+            records,
+            description_lines,
+            file,
+            as_table=as_table,
+            labels=["class"],
+            texts=["keywords", "nearest"],
+        )
 
 
 def check_outputs(output: Output, centroids: str | None, form: str, json: bool | None) -> None:

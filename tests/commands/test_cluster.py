@@ -3,6 +3,7 @@
 import statistics
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,6 +174,33 @@ def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
         values = [report[name] for report in single]
         assert mean[f"{name}_mean"] == pytest.approx(statistics.fmean(values))
         assert mean[f"{name}_sd"] == pytest.approx(statistics.stdev(values))
+
+
+def test_equal_clusterings_have_no_deviation(sentkit, jsonl, tmp_path):
+    """Although the sums of their measures, in the order of the clusters, differ in the last bit."""
+    names = "a" * 10 + "b" * 20 + "c" * 30 + "d" * 40
+    rows = [
+        {"label": name, "embedding": [3 * "abcd".index(name), n / 99]}
+        for n, name in enumerate(names, start=1)
+    ]
+    (tmp_path / "four.jsonl").write_bytes(jsonl(*rows))
+    mean = sentkit("cluster", "four.jsonl", "-k", 4, "--truth", "label", "--seed", "0..9").rows[-1]
+
+    assert mean["nmi_mean"] == 100
+    assert [mean[f"{name}_sd"] for name in (*MEASURES, "acc")] == [0] * (len(MEASURES) + 1)
+
+
+def test_classes_that_differ_in_the_middle_have_different_names(on_terminal, rows):
+    """A description of clusters shortens long names, as those of paths."""
+    path = Path(rows)
+    text = path.read_text()
+    for name in GROUPS:
+        text = text.replace(f': "{name}"', f': "{"news/" * 9}{name}{"/2026" * 9}"')
+    path.write_text(text)
+    lines = on_terminal("cluster", rows, "-k", 3, "--truth", "label", "--describe", "--seed", 0)
+    named = {name for name in GROUPS for line in lines if f"…{name}…" in line}
+
+    assert named == {*GROUPS}
 
 
 def test_comparison_of_several_k(sentkit, rows, vectors):
