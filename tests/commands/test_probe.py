@@ -174,6 +174,7 @@ ONE_PENALTY_OF_4 = "--folds 4 and one penalty, such as --penalties 1"
             'class "yes" has 4 rows, fewer than --folds 10 needs',
             "--folds 4",
         ),
+        (3, ("no", "yes"), (), 'class "yes" has 1 row, fewer than --folds 10 needs', None),
         (
             6,
             ("no", "yes"),

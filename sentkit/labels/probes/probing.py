@@ -15,6 +15,7 @@ import numpy as np
 
 from sentkit.arrays import Bools, Float32, Float64, Indices
 from sentkit.errors import DataError, NoRowsError
+from sentkit.formats.counted import counted
 from sentkit.formats.files import shown_path
 from sentkit.formats.rows.kinds import Label, class_value
 from sentkit.formats.rows.rows import Inputs
@@ -292,7 +293,7 @@ class Probe:
             problem = f'"{self.options.label}" is "{name}" in all {count} rows'
             raise DataError(f"{problem}, expected 2 classes or more", source=path)
 
-        problem = f'class "{name}" has {smallest} rows, fewer than'
+        problem = f'class "{name}" has {counted(smallest, "row")}, fewer than'
         shots = self.options.shots
         folds = self.options.folds
         needs_folds = "dev" not in self.paths and ("test" not in self.paths or len(self.grid) > 1)
