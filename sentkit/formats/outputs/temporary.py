@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeVar
 
@@ -254,7 +255,21 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
         return path, create(path)
     except OSError as error:
         del _names[path]
+        if not target.parent.exists():
+            raise missing_folder(name, target) from error
         raise not_writable(name, error) from error
+
+
+def missing_folder(name: str, target: Path) -> CannotCreateError:
+    """The error for an output in a folder that does not exist. `target` is the path behind all
+    links of `name`.
+    """
+    folder = Path(name).parent
+    if folder.exists():
+        folder = target.parent
+    return CannotCreateError(
+        f"{name}: the folder {folder} does not exist", advice=f"mkdir -p {quote(str(folder))}"
+    )
 
 
 CANNOT_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES}
