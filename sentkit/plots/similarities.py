@@ -24,6 +24,11 @@ MOST_POINTS = 500  # pairs; of more, the density is drawn
 CELLS = 40  # of the density, on each axis
 BANDS = 10  # of gold scores, for the medians
 Limits = tuple[float, float]  # of an axis
+# The texts of metrics whose values are not what their name says: distances are made negative.
+METRIC_LABELS = {
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
+}
 
 
 def heat(inputs: Inputs, metric: str) -> Picture:
@@ -62,6 +67,7 @@ def heat(inputs: Inputs, metric: str) -> Picture:
     values = np.array(similarities, np.float64)
 
     # The picture; of few sentences, with the numbers.
+    label = METRIC_LABELS.get(metric, metric)
     has_numbers = len(names) <= MOST_WITH_NUMBERS
     indices = np.arange(len(names), dtype=np.float64)
     grid = Grid(
@@ -72,12 +78,12 @@ def heat(inputs: Inputs, metric: str) -> Picture:
         low=min(0.0, float(values.min())),
         high=1.0 if metric == "cosine" else float(values.max()),
         shown=has_numbers,
-        label=metric,
+        label=label,
     )
     y = Axis("text", "", names=tuple(names))
     if has_numbers:
         x = Axis("column", "row", ticks=tuple(indices + 1), numbers=tuple(numbers))
-        return Picture((Panel(x, y, grid=grid, note=metric, downward=True),), height=0.4)
+        return Picture((Panel(x, y, grid=grid, note=label, downward=True),), height=0.4)
     x = Axis("column", "row", whole=True, numbers=tuple(numbers))
     return Picture((Panel(x, y, grid=grid, downward=True),), height=0.65, is_wide=True)
 
@@ -97,7 +103,7 @@ def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     gold_limits = widened_range([gold_pairs.gold for gold_pairs in pairs_of_files])
     similarity_limits = widened_range([gold_pairs.similarities for gold_pairs in pairs_of_files])
     x = Axis("gold", "gold score", *gold_limits)
-    y = Axis("similarity", metric, *similarity_limits)
+    y = Axis("similarity", METRIC_LABELS.get(metric, metric), *similarity_limits)
 
     panels = []
     for gold_pairs, title in zip(pairs_of_files, titles(inputs.paths), strict=True):

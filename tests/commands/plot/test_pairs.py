@@ -127,3 +127,19 @@ def test_heat_draws_a_hundred_sentences(sentkit):
         "sentkit plot heat: -: more than 100 sentences",
         "  draw a part: sentkit cat FILE --head 100",
     ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "label"),
+    [("euclidean", "negative Euclidean distance"), ("manhattan", "negative Manhattan distance")],
+)
+def test_the_labels_say_that_distances_are_negative(svg, metric, label):
+    """Also the note of few sentences, and the bar of many."""
+    vectors = np.random.default_rng(0).normal(size=(12, 4)).tolist()
+    few = in_jsonl(*({"embedding": vector} for vector in vectors[:3]))
+    many = in_jsonl(*({"embedding": vector} for vector in vectors))
+    flags = ("--metric", metric)
+
+    assert label in svg("pairs", "--gold", "score", *flags, stdin=in_jsonl(*pair_rows(5)))
+    assert label in svg("heat", *flags, stdin=few)
+    assert label in svg("heat", *flags, stdin=many)
