@@ -310,9 +310,9 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     count = len(vectors)
     perplexity = options.perplexity
     # scikit-learn uses the 3 x perplexity + 1 nearest vectors, but at most all others. Few vectors
-    # get the perplexity for which these are all others.
+    # get the perplexity for which these are all others. Below 1, some points would be equal.
     if perplexity is None:
-        perplexity = PERPLEXITY if count > PERPLEXITY else (count - 1) / 3
+        perplexity = PERPLEXITY if count > PERPLEXITY else max(1.0, (count - 1) / 3)
     if perplexity >= count:
         problem = f"--perplexity {perplexity:g} needs more than {count} vectors"
         raise DataError(problem, source=shown_path(path))

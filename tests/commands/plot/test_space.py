@@ -69,6 +69,17 @@ def test_vectors_of_one_number_are_drawn(plot, by):
     assert len({record["x"] for record in records}) == 4
 
 
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_tsne_of_three_vectors_has_three_points(plot, seed):
+    """With a perplexity below 1, two of them can be the same point."""
+    vectors = np.random.default_rng(seed).normal(size=(3, 8)).round(3)
+    records = plot("space", stdin=rows(vectors))
+    points = np.array([[record["x"], record["y"]] for record in records])
+    distances = np.linalg.norm(points - np.roll(points, 1, axis=0), axis=1)
+
+    assert distances.min() > 0.3 * distances.max()
+
+
 def test_the_pairs_with_extreme_scores_are_drawn(plot):
     """Two pairs with the highest and two with the lowest score, with both vectors of each."""
     golds = [1, 5, 0, 3, None, 4.5, 0, 5, 2]
