@@ -356,6 +356,16 @@ def describe_transform(path: str) -> dict[str, Any]:
     return record | note | computed | {"tensors": shapes(header)}
 
 
+def describe_classifier(path: str) -> dict[str, Any]:
+    """The fields of the note of `probe -o`, with `_emb` renamed to `fitted_on`, and the shapes of
+    its tensors.
+    """
+    note = read_fit_note(path)
+    record = {"file": shown_path(path), "kind": note.pop("kind", None)}
+    computed = {"fitted_on": note.pop("_emb", None), "tensors": shapes(read_header(path))}
+    return record | note | record | computed
+
+
 class VectorCounter:
     """Counts over blocks of vectors. Duplicates are found by a hash of eight bytes for each."""
 
@@ -417,6 +427,8 @@ def describe_vectors(
         if names and "embeddings" not in names:
             if {"kernel", "bias"} <= names or names == {PARAMETERS}:
                 return describe_transform(path)
+            if names == {"weight", "bias"} and "sentkit" in header.metadata:
+                return describe_classifier(path)
             return {
                 "file": shown_path(path),
                 "tensors": shapes(header),
