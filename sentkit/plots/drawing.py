@@ -38,6 +38,9 @@ FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 FAINT = "#b8b8b8"
+MARK_DISTANCE = 1.5  # points from a point to its text, in both directions
+SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1))  # of the text: right or left, above or below
+LINE_SAMPLES = 50  # of the line between two points, to find the texts on it
 RING: Mapping[str, Any] = {
     "linestyle": "",
     "marker": "o",
@@ -151,7 +154,70 @@ def figure_of(picture: Picture, width: float) -> Any:
 
     if axes_with_equal_units:
         set_equal_units(figure, axes_with_equal_units)
+    for axes, panel in zip(figure.axes, picture.panels, strict=False):
+        if any(any(series.marks) for series in panel.series):
+            separate_marks(axes, panel, canvas.get_renderer())
     return figure
+
+
+def separate_marks(axes: Any, panel: Panel, renderer: Any) -> None:
+    """Move each text beside a point to the side of the point where the fewest other texts, points
+    and lines are, in this order. A text that would be on another one is removed if another point
+    already has it.
+    """
+    dots_per_point = axes.figure.dpi * POINT
+    points = []  # in dots, of each series (n, 2)
+    samples = [np.empty((0, 2))]  # on the lines between joined points
+    for series in panel.series:
+        positions = axes.transData.transform(np.column_stack([series.x, series.y]))
+        points.append(positions)
+        if series.joined > 1:
+            groups = positions.reshape(-1, series.joined, 1, 2)
+            shares = np.linspace(0, 1, LINE_SAMPLES)[:, None]
+            lines = groups[:, :-1] * (1 - shares) + groups[:, 1:] * shares
+            samples.append(lines.reshape(-1, 2))
+    every_point = np.concatenate(points)
+    every_sample = np.concatenate(samples)
+
+    boxes: list[Any] = []  # of the texts that are placed
+    written = set()
+    for mark in list(axes.texts):
+        own_point = axes.transData.transform(mark.xy)
+        is_other = np.abs(every_point - own_point).max(axis=1) > 0.5
+        hits = []
+        for side in SIDES:
+            set_side(mark, side)
+            box = mark.get_window_extent(renderer)
+            distances = distances_to(box, every_point[is_other])
+            hits.append(
+                (
+                    box.count_overlaps(boxes),
+                    (distances < MARK_DISTANCE * dots_per_point).sum(),
+                    (distances_to(box, every_sample) == 0).sum(),
+                )
+            )
+        fewest_hits = min(hits)
+        if fewest_hits[0] and mark.get_text() in written:
+            mark.remove()
+            continue
+        set_side(mark, SIDES[hits.index(fewest_hits)])
+        boxes.append(mark.get_window_extent(renderer))
+        written.add(mark.get_text())
+
+
+def set_side(mark: Any, side: tuple[int, int]) -> None:
+    """Put a text right (1) or left (-1) of its point, and above (1) or below (-1) it."""
+    right, above = side
+    mark.xyann = (MARK_DISTANCE * right, MARK_DISTANCE * above)
+    mark.set_horizontalalignment("left" if right > 0 else "right")
+    mark.set_verticalalignment("baseline" if above > 0 else "top")
+
+
+def distances_to(box: Any, points: Float64) -> Float64:
+    """The distance of each point (n, 2) to a box; 0 inside."""
+    nearest = np.clip(points, box.min, box.max)
+    distances: Float64 = np.hypot(*(points - nearest).T)
+    return distances
 
 
 def ring_handle() -> Any:
@@ -376,7 +442,7 @@ def draw_marked(axes: Any, series: Series, style_index: int, look: Mapping[str, 
                 (x, y),
                 color=colour,
                 fontsize=SMALL,
-                xytext=(1.5, 1.5),
+                xytext=(MARK_DISTANCE, MARK_DISTANCE),
                 textcoords="offset points",
             )
     return artist

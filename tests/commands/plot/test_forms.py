@@ -201,6 +201,21 @@ def test_pairs_are_joined_and_marked():
     assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("1", 0), ("1", 1), ("2", 3)]
 
 
+def test_marks_are_not_on_each_other():
+    """The first points of five pairs are close: four have room for their text, and the fifth has
+    none, but its second point has it.
+    """
+    x = np.array([[10, 0.02 * number] for number in range(5)]).ravel()
+    y = np.array([[number, 0] for number in range(5)]).ravel()
+    marks = tuple("1122334455")
+    drawn = figure(panel(Series("", x, y, joined=2, marks=marks)))
+    [axes] = drawn.axes
+    boxes = [text.get_window_extent(drawn.canvas.get_renderer()) for text in axes.texts]
+
+    assert sorted(text.get_text() for text in axes.texts) == [*"112233445"]
+    assert not any(box.count_overlaps(boxes[:number]) for number, box in enumerate(boxes))
+
+
 def test_bars_have_intervals_and_values_if_they_are_wide():
     """Twelve bars on 84 millimetres are too narrow for their values, but not on 174."""
     interval = np.repeat([[40.0], [62.5]], 3, axis=1)
