@@ -161,11 +161,14 @@ def encode(
     console: Console,
 ) -> None:
     """Add a vector to every row."""
-    with_windows = on_truncate in ("window", "chunks")
-    needs({"--window": window}, {"--on-truncate window or chunks": with_windows})
+    needs(
+        {"--window": window},
+        {"--on-truncate window or chunks": on_truncate in ("window", "chunks")},
+    )
     from sentkit.formats.files import read_run
 
     output = Output(output_path, force)
+    output.check_encoding(vector_format)
     run = read_run(output.path)  # of an existing vector folder
     requests = requests_or_threads(model, threads, run)
     from sentkit.formats.rows.kinds import FIELDS

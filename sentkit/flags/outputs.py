@@ -96,13 +96,14 @@ class Output:
         self.check_creatable()
 
     def check_encoding(self, encoding: str | None) -> None:
-        """Refuse --vectors for a vector file. A value of the variable SENTKIT_VECTORS is for the
-        other outputs.
+        """Refuse --vectors for a vector file or folder. The default, "list", and a value of the
+        variable SENTKIT_VECTORS are for the other outputs.
         """
         from sentkit.formats.files import is_safetensors
 
-        is_given = encoding not in (None, os.environ.get("SENTKIT_VECTORS"))
-        if is_given and is_safetensors(self.path):
+        is_given = encoding not in (None, "list", os.environ.get("SENTKIT_VECTORS"))
+        is_of_vectors = is_safetensors(self.path) or self.path.endswith("/")
+        if is_given and is_of_vectors:
             problem = f"--vectors {encoding} has no effect on a vector file"
             raise UsageError(problem, advice="--store sets how it stores the numbers")
 

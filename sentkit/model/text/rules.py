@@ -154,10 +154,11 @@ def rules_of_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
         )
         rules: dict[str, Any] = orjson.loads(tokenizer.backend_tokenizer.to_str())
     except Exception as error:  # every error means that the folder has no usable tokenizer
-        first_line = str(error).partition("\n")[0]
-        raise DataError(
-            f"no tokenizer in this folder ({first_line})", source=str(checkpoint.folder)
-        ) from error
+        problem = "no tokenizer in this folder"
+        first_line = str(error).partition("\n")[0].rstrip()
+        if first_line and not first_line.endswith(":"):  # before a list of ways to have one
+            problem += f" ({first_line})"
+        raise DataError(problem, source=str(checkpoint.folder)) from error
     # transformers returns a tokenizer without words if the folder has no tokenizer files.
     if len(rules["model"]["vocab"]) <= len(tokenizer.all_special_tokens):
         raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
