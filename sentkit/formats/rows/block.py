@@ -163,15 +163,15 @@ def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
     """
     remaining = line
     for name in names:
-        if name.startswith((",", " ")):  # the end of a string can look like such a name
+        # Such a name looks like what follows the closing quote of another string.
+        if name[:1] in ",: ":
             return drop_fields(line, names, field_spans(line))
         name_and_colon = b'"%b":' % name.encode()
         start = remaining.find(name_and_colon)  # -1 with a blank before the colon
         value_start = start + len(name_and_colon)
         is_string = remaining[value_start : value_start + 1] == b'"'
         follows_comma = start >= 2 and remaining[start - 1 : start] == b","
-        has_blank_before_comma = remaining[start - 2 : start - 1].isspace()
-        if not is_string or not follows_comma or has_blank_before_comma:
+        if not is_string or not follows_comma or remaining[start - 2 : start - 1].isspace():
             return drop_fields(line, names, field_spans(line))
         # A plain line has no escapes, so the next quote ends the string.
         value_end = remaining.index(b'"', value_start + 1) + 1

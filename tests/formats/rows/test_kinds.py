@@ -342,6 +342,12 @@ def test_the_end_of_a_string_is_not_the_name_of_a_field(name):
     assert drop_fields_of_plain(line, [name]) == f'{{"x":"1,"{name}":":"2"}}'.encode()
 
 
+def test_the_end_of_a_name_with_a_number_is_not_the_name_of_a_field():
+    line = b'{"x":"y","a,":1,":":"z",":1,":"b"}'
+    assert is_plain(line, json.loads(line))
+    assert drop_fields_of_plain(line, [":1,"]) == b'{"x":"y","a,":1,":":"z"}'
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
