@@ -255,7 +255,8 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
         return path, create(path)
     except OSError as error:
         del _names[path]
-        if not target.parent.exists():
+        # `exists` itself raises other errors, such as that of a name that is too long.
+        if isinstance(error, FileNotFoundError) and not target.parent.exists():
             raise missing_folder(name, target) from error
         raise not_writable(name, error) from error
 

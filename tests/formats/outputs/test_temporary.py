@@ -48,6 +48,20 @@ def test_with_force_the_last_of_several_writers_wins_whole(tmp_path):
     assert contents(tmp_path) == {"a": b"second whole"}
 
 
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("none/sub", "the folder none/sub does not exist"),
+        ("a" * 300, "cannot be written: file name too long"),
+        ("file", "cannot be written: not a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_created_is_an_error_of_its_output(tmp_path, folder, problem):
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotCreateError, match=f"^{folder}/x: {problem}$"):
+        UnpublishedFile(tmp_path / folder / "x", force=False, name=f"{folder}/x")
+
+
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
 def test_without_force_the_first_of_several_writers_wins_whole(tmp_path, monkeypatch, links):
     """On file systems with and without hard links."""
