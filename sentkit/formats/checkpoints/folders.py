@@ -15,7 +15,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
+from sentkit.errors import (
+    DataError,
+    NoInputError,
+    SentkitError,
+    UnavailableError,
+    UsageError,
+)
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
 from sentkit.formats.files import exists, is_folder, is_there, read_object, read_object_if_there
 
@@ -99,7 +105,7 @@ def is_of_encoder(config_path: Path) -> bool:
     """Whether this is the config.json of an encoder; a module such as 1_Pooling also has one."""
     try:
         config = read_object(config_path)
-    except DataError:
+    except (SentkitError, OSError):  # not JSON, or it cannot be read
         return False
     return "model_type" in config or "architectures" in config
 
