@@ -44,8 +44,8 @@ def centred_double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
     """Twice the distance of the rank of each distinct value from the mean rank (n + 1) / 2.
 
     `counts` (..., v) says how often each value occurs, in ascending order of the values, n in all.
-    With c of them up to the last rank C, the average rank is C - (c - 1) / 2. Twice the distance
-    is 2 C - c - n, which has no fraction.
+    A value that occurs c times and has the last rank C has the average rank C - (c - 1) / 2, so
+    twice the distance is 2 C - c - n, which has no fraction.
     """
     doubled = np.cumsum(counts, axis=-1)
     doubled += doubled  # in place, which saves time

@@ -268,7 +268,7 @@ def measure_suite(
     present.
     """
     metric = SUITES[suite].value
-    names_in_papers = task_names()[suite]  # of each task, and of "avg" if they have an average
+    names_in_papers = task_names()[suite]  # by task; "avg" is one if the papers have an average
     entries_of_papers: list[Measured] = []
     resamplers: list[StreamResampler] = []  # of these entries
 

@@ -5,8 +5,8 @@ Trained weights have the names of their base.
 
 The format is that of Hugging Face, with the old schema of sentence-transformers and its six pooling
 booleans, which all versions read; only vectors that are joined in another order need the new
-schema. A readout that stock modules cannot express gets no modules.json,
-because an incomplete one would give wrong vectors.
+schema. A readout that stock modules cannot express gets no modules.json, because an incomplete one
+would give wrong vectors.
 """
 
 import os

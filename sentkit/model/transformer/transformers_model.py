@@ -99,7 +99,7 @@ def reads_padding(model: Any, max_tokens: int) -> bool:
 def has_longrope(config: Any) -> bool:
     """Whether the longest text of a batch selects the rotary positions of all its texts.
 
-    "su" is an older name of "longrope". Some models have other parameters for each type of layer.
+    "su" is an older name of "longrope". Some models have parameters for each type of layer.
     """
     parameters = getattr(config, "rope_parameters", None)
     if not isinstance(parameters, dict):

@@ -74,9 +74,11 @@ class RowCounts:
     def add_truncated(
         self, tokens: TokenBlock, row_of_text: NDArray[np.int64], *, has_second_texts: bool
     ) -> None:
-        """Count the rows with truncated texts. Every other text can be one of a second tokenizer.
+        """Count the rows with truncated texts. `has_second_texts`: after each text, the tokens have
+        the same text by a second tokenizer.
 
-        Its texts are longer than allowed only for a guide, because it adds no prompt.
+        If only this one truncates a text, it is that of a guide: the tokenizer of a comparison is
+        that of the base without prompts, so its texts are not longer.
         """
         is_second = np.zeros(len(tokens), bool)
         if has_second_texts:
