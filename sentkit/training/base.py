@@ -46,7 +46,7 @@ from sentkit.transforms.steps import Normalize, Step, Truncate
 Body = Bert | TransformersModel | TokenTable
 TRIAL_LENGTH = 12  # tokens of the texts of `first_state_is_fixed`
 # In names of dropouts in a config: of heads, and of whole layers, for all texts of a pass at once.
-NOT_OF_STATES = ("classifier", "summary", "layer")
+NOT_OF_STATES = ("classif", "qa_", "summary", "pooler", "layer")
 ROUNDING = 1e-5  # of a state, relative to its largest number
 
 

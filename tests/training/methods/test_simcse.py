@@ -513,5 +513,14 @@ def test_dropout_of_a_base_is_that_of_its_states(rate, tmp_path):
     gpt2 = make_base(
         tmp_path / "gpt2", kind="GPT2Model", resid_pdrop=rate, embd_pdrop=0, attn_pdrop=0
     )
-    for folder in (packed, gpt2):
+    # This activation is not packed. The config has dropouts of two heads.
+    distilbert = make_base(
+        tmp_path / "distilbert",
+        kind="DistilBertModel",
+        activation="mish",
+        dropout=rate,
+        attention_dropout=0,
+    )
+    deberta = make_base(tmp_path / "deberta", kind="DebertaV2Model", pooler_dropout=0.1, **config)
+    for folder in (packed, gpt2, distilbert, deberta):
         assert open_named(str(folder), 32).has_dropout(SimCSE.Settings()) == (rate > 0)
