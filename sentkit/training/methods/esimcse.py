@@ -49,8 +49,10 @@ class ESimCSE(SimCSE):
         return Reads((SENTENCE,))
 
     @classmethod
-    def warnings(cls, base: Base, corpus: Corpus, settings: recipes.SimCSE) -> Sequence[str]:
-        return ()  # repeated tokens make the views different
+    def warnings(cls, base: Base, corpus: Corpus, settings: Any) -> Sequence[str]:
+        if settings.repeat_rate > 0:  # repeated tokens make the views different
+            return ()
+        return super().warnings(base, corpus, settings)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         generator = random("repeat")

@@ -480,6 +480,7 @@ PAIRS = [{"text_a": "a dog", "text_b": "rain"}] * 2
         ("simcse", PAIRS, {}, False),
         ("rank-encoder", ["a dog", "rain"], {}, True),
         ("esimcse", ["a dog", "rain"], {}, False),  # it repeats tokens in one view
+        ("esimcse", ["a dog", "rain"], {"repeat_rate": 0.0}, True),
         ("consert", ["a dog", "rain"], {**NONE, "dropout": None}, True),
         ("consert", ["a dog", "rain"], {"dropout": None}, False),
         ("consert", PAIRS, {**NONE, "dropout": None}, False),
