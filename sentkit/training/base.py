@@ -292,7 +292,8 @@ def first_state_is_fixed(model: TransformersModel) -> bool:
     length = min(TRIAL_LENGTH, model.max_tokens, vocabulary // 2)
     if length < 2:
         return False
-    ids = np.arange(2 * length - 1, dtype=np.int32)
+    # From all of the vocabulary: reserved tokens, which are often the first ones, can be equal.
+    ids = np.linspace(0, vocabulary - 1, 2 * length - 1).astype(np.int32)
     first_text = ids[:length]
     second_text = np.concatenate([ids[:1], ids[length:]])
     packed = pack([first_text, second_text], torch.device("cpu"))

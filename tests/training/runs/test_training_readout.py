@@ -1,10 +1,12 @@
 """Which readout a run trains: as set, else as the base declares, else the paper's."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration
@@ -213,6 +215,17 @@ def test_a_base_that_transformers_runs_is_not_causal_if_its_first_token_reads_th
     settings, line = settled("simcse", open_named(str(albert), 32))
 
     assert (settings.readout, "causal" in line) == ("cls", False)
+
+
+def test_a_base_is_not_causal_if_its_first_tokens_have_equal_vectors(albert, tmp_path):
+    """Such as those that a vocabulary reserves."""
+    folder = tmp_path / "reserved"
+    shutil.copytree(albert, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"][:40] = 0
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    assert not open_named(str(folder), 32).is_causal
 
 
 def test_a_causal_base_trains_the_mean_by_a_method_without_the_last_token(base):
