@@ -363,6 +363,7 @@ def describe_classifier(path: str) -> dict[str, Any]:
     note = read_fit_note(path)
     record = {"file": shown_path(path), "kind": note.pop("kind", None)}
     computed = {"fitted_on": note.pop("_emb", None), "tensors": shapes(read_header(path))}
+    # The second `record` takes back what a field "file" of the note changes.
     return record | note | record | computed
 
 

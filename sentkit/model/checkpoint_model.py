@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 PACKED = "packed"
-# Keys of config.json with the number of attention heads: of T5, and of GPT-2 and XLNet, too.
+# Keys of config.json with the number of attention heads. T5 has num_heads; GPT-2 and XLNet, n_head.
 HEADS = ("num_attention_heads", "n_heads", "num_heads", "n_head")
 
 

@@ -182,25 +182,26 @@ def separate_marks(axes: Any, panel: Panel, renderer: Any) -> None:
     boxes: list[Any] = []  # of the texts that are placed
     written = set()
     for mark in list(axes.texts):
-        own_point = axes.transData.transform(mark.xy)
-        is_other = np.abs(every_point - own_point).max(axis=1) > 0.5
-        hits = []
+        marked_point = axes.transData.transform(mark.xy)
+        is_other = np.abs(every_point - marked_point).max(axis=1) > 0.5
+        obstacles_of_sides = []  # other texts, points, and samples of lines
         for side in SIDES:
             set_side(mark, side)
             box = mark.get_window_extent(renderer)
             distances = distances_to(box, every_point[is_other])
-            hits.append(
+            obstacles_of_sides.append(
                 (
                     box.count_overlaps(boxes),
                     (distances < MARK_DISTANCE * dots_per_point).sum(),
                     (distances_to(box, every_sample) == 0).sum(),
                 )
             )
-        fewest_hits = min(hits)
-        if fewest_hits[0] and mark.get_text() in written:
+        fewest = min(obstacles_of_sides)
+        other_texts, _, _ = fewest
+        if other_texts and mark.get_text() in written:
             mark.remove()
             continue
-        set_side(mark, SIDES[hits.index(fewest_hits)])
+        set_side(mark, SIDES[obstacles_of_sides.index(fewest)])
         boxes.append(mark.get_window_extent(renderer))
         written.add(mark.get_text())
 

@@ -158,8 +158,8 @@ class VariantEncoder:
         if settings.other_end:
             tokenizer.truncates_start = not tokenizer.truncates_start
 
-        # Lower case and accents. `lowercase` adds a step to the rules; what they do themselves is
-        # changed in them.
+        # Lower case and accents. `lowercase` adds lower case to the rules; without it, and for
+        # accents, the rules themselves change.
         if settings.lower is not None:
             tokenizer.lowercase = settings.lower
         if settings.lower is False or settings.strip is not None:

@@ -231,7 +231,7 @@ class Corpus:
         return int(lengths.sum())
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
-        """Return rows with as many columns as one of them needs; missing texts are empty."""
+        """Return rows, with the columns of the row with the most texts; missing texts are empty."""
         text_counts = self.first_texts[np.add(rows, 1)] - self.first_texts[rows]
         texts = tuple(
             [self.text(int(row), column) for row in rows] for column in range(text_counts.max())
@@ -265,7 +265,7 @@ class Corpus:
         columns = text_counts.max(initial=0)
         hash = hashlib.blake2b(f"{columns} {len(self)}".encode(), digest_size=16)
         first_texts: NDArray[np.int64] | None = None
-        if (text_counts != text_counts[:1]).any():  # else the number of columns says it all
+        if (text_counts != text_counts[:1]).any():  # else the number of columns gives them
             first_texts = self.first_texts
         arrays = (self.ids, self.ends, first_texts, self.targets, self.vectors, self.files)
         for values in arrays:

@@ -118,7 +118,7 @@ def check_rates(run: Run, corpus: Corpus) -> None:
 
 
 def advice_on_rates(order: Order) -> str:
-    """Return what gives a run with only warm-up steps other ones."""
+    """Return the advice for a run that has only warm-up steps."""
     without_warmup = "--set warmup=0"
     if order.max_steps == order.steps:
         if order.epochs is None or order.epochs * order.epoch_steps > order.steps:
