@@ -152,11 +152,6 @@ class Method(nn.Module):
         """
 
     @classmethod
-    def warnings(cls, base: Base, corpus: Corpus, settings: Any) -> Sequence[str]:
-        """Return warnings about this base with these rows, for the user."""
-        return ()
-
-    @classmethod
     def identity(cls, base: Base, settings: Any) -> dict[str, Any]:
         """Return further fields that must be equal to resume a run, such as the hash of a second
         model.
@@ -265,19 +260,6 @@ class PackedMethod(Method):
         body = base.body(settings)
         assert isinstance(body, Bert), "needs.packed is refused before"
         return body
-
-
-def warnings_of_equal_views(base: Base, settings: Any) -> list[str]:
-    """Warn if two views of a text that only differ in dropout are equal."""
-    if base.has_dropout(settings):
-        return []
-    if settings.dropout is not None:
-        return [f"dropout={settings.dropout:g}: both views of a sentence are equal"]
-    advice = "try --set dropout=0.1"
-    if base.architecture is None:
-        advice = "use another base"  # `Base.check_settings` refuses the setting
-    problem = f"{base.checkpoint.name} has no dropout, so both views of a sentence are equal"
-    return [f"{problem}; {advice}"]
 
 
 def readout_of(method: Method) -> str:

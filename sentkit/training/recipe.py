@@ -142,6 +142,11 @@ class Recipe:
             advice = "use schedule=warmup-constant, or warmup=0"
             raise UsageError(f"schedule={self.schedule} has no warmup", advice=advice)
 
+    @property
+    def views_need_dropout(self) -> bool:
+        """Whether only dropout makes the two views of a sentence different."""
+        return False
+
 
 def limits_of(text: str | None) -> list[list[int]]:
     """Return the first limit of a chunk in tokens, with its step 0; [] for none or `auto`."""

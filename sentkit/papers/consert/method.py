@@ -29,7 +29,7 @@ from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb, at_least_float32
 from sentkit.papers.consert import paper
 from sentkit.training.base import Base
-from sentkit.training.data.corpus import Batch, Corpus, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import (
@@ -40,7 +40,6 @@ from sentkit.training.method import (
     Term,
     mean_of,
     share,
-    warnings_of_equal_views,
 )
 from sentkit.training.methods.pairs import pair_features
 
@@ -175,13 +174,6 @@ class ConSERT(PackedMethod):
         if settings.mode == "unsup":
             return Reads((SENTENCE, PAIR))
         return Reads((PAIR,), "label", Labels(NLI), varied=True)
-
-    @classmethod
-    def warnings(cls, base: Base, corpus: Corpus, settings: paper.Settings) -> Sequence[str]:
-        has_no_views = settings.views == {"a": "none", "b": "none"}
-        if has_no_views and settings.mode == "unsup" and corpus.columns == 1:
-            return warnings_of_equal_views(base, settings)
-        return ()
 
     @classmethod
     def dev_readout(cls, settings: paper.Settings) -> str:

@@ -162,6 +162,10 @@ class Settings(Recipe):
             return {"a": self.view_a}
         return {"a": self.view_a, "b": self.view_b}
 
+    @property
+    def views_need_dropout(self) -> bool:
+        return self.mode == "unsup" and self.views == {"a": "none", "b": "none"}
+
 
 def reads_one_token(name: str) -> bool:
     """Whether a readout reads a token at a fixed place, such as [CLS] or the last one."""

@@ -20,7 +20,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
-from sentkit.training.data.corpus import Batch, Corpus
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast
 from sentkit.training.method import Draw, Outputs, readout_of, share
@@ -47,12 +47,6 @@ class ESimCSE(SimCSE):
     @classmethod
     def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
         return Reads((SENTENCE,))
-
-    @classmethod
-    def warnings(cls, base: Base, corpus: Corpus, settings: Any) -> Sequence[str]:
-        if settings.repeat_rate > 0:  # repeated tokens make the views different
-            return ()
-        return super().warnings(base, corpus, settings)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         generator = random("repeat")

@@ -92,6 +92,10 @@ class SimCSE(Recipe):
         "roberta-large": {"batch": 512, "lr": 3e-5},
     }
 
+    @property
+    def views_need_dropout(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedSimCSE(SimCSE, Dims):
@@ -132,6 +136,10 @@ class ESimCSE(SimCSE):
         "roberta-base": {"repeat_rate": 0.3, "lr": 1e-5},
         "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
     }
+
+    @property
+    def views_need_dropout(self) -> bool:
+        return self.repeat_rate == 0
 
 
 @dataclass(frozen=True, kw_only=True)

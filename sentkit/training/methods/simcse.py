@@ -19,7 +19,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, Body
-from sentkit.training.data.corpus import Batch, Corpus
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast
 from sentkit.training.method import (
@@ -32,7 +32,6 @@ from sentkit.training.method import (
     mean_of,
     readout_of,
     tensors_of_heads,
-    warnings_of_equal_views,
 )
 from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction
@@ -69,12 +68,6 @@ class SimCSE(Method):
         sentence.
         """
         return Reads((SENTENCE, PAIR))
-
-    @classmethod
-    def warnings(cls, base: Base, corpus: Corpus, settings: recipes.SimCSE) -> Sequence[str]:
-        if corpus.columns > 1:  # pairs
-            return ()
-        return warnings_of_equal_views(base, settings)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         if self.tokens is None:

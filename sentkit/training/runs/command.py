@@ -177,11 +177,10 @@ def perform_group(
             test = read_labels("--test", run, inputs, base, corpus)
 
     check_steps(group, corpus)
-    warnings: list[str] = []
-    for run in group:
-        warnings += run.method_class.warnings(base, corpus, run.settings)
+    warnings = [warning_of_equal_views(base, corpus, run.settings) for run in group]
     for warning in dict.fromkeys(warnings):
-        group[0].reporter.warn(warning)
+        if warning is not None:
+            group[0].reporter.warn(warning)
 
     # The runs, each with the share of its work in that of all runs that follow.
     base = replace(base, labels=corpus.labels)
@@ -277,6 +276,20 @@ def too_few_steps(run: Run, corpus: Corpus) -> str | None:
     needed_epochs = math.ceil(recipe.steps / order.epoch_steps)
     advice = f"--epochs {needed_epochs} gives {recipe.steps}"
     return f"only {steps}: {counted(rows, 'row')}, batch {recipe.batch}, {epochs}; {advice}"
+
+
+def warning_of_equal_views(base: Base, corpus: Corpus, settings: Recipe) -> str | None:
+    """A warning if two views of a sentence only differ in dropout, and there is none."""
+    has_sentences = corpus.columns == 1
+    if not (has_sentences and settings.views_need_dropout) or base.has_dropout(settings):
+        return None
+    if settings.dropout is not None:
+        return f"dropout={settings.dropout:g}: both views of a sentence are equal"
+    advice = "try --set dropout=0.1"
+    if base.architecture is None:
+        advice = "use another base"  # `Base.check_settings` refuses the setting
+    problem = f"{base.checkpoint.name} has no dropout, so both views of a sentence are equal"
+    return f"{problem}; {advice}"
 
 
 def check_run(run: Run) -> None:
