@@ -3,9 +3,10 @@
     python examples/evidence.py [DOCUMENT...]
 
 A measured table is followed by a paragraph of this form: "Measured on 2026-11-28 with one thread of
-an Intel Xeon: `sentkit report ...`." The listing has the tables in the order of the documents, by
-default all of them: the date, the number of changes of the measured code since this date (from the
-history of the checkout), the line of the document, and the command.
+an Intel Xeon: `sentkit report ...`." If no script measures the table, the paragraph ends with
+"without a script." The listing has the tables in the order of the documents, by default all of
+them: the date, the number of changes of the measured code since this date (from the history of the
+checkout), the line of the document, and the command.
 
 Exit codes: 0; 1 if a table has no date; 66 if a document is missing, or the history.
 """
@@ -25,9 +26,11 @@ DOCUMENTS = (
     "examples/README.md",
     *(f"sentkit/papers/{paper}/README.md" for paper in ("sg_bert", "consert")),
     *(f"sentkit/papers/{paper}/README.md" for paper in ("pairsupcon", "defsent")),
+    "tests/benchmarks/README.md",
 )
 MEASURED = re.compile(
-    r"Measured on (?P<date>\d{4}-\d\d-\d\d) (?P<machine>[^`]*): `(?P<command>[^`]+)`"
+    r"Measured on (?P<date>\d{4}-\d\d-\d\d) (?P<machine>[^`]*)"
+    r"(?:: `(?P<command>[^`]+)`|, without a script\.)"
 )
 # A command, or the name of a script -> the code that its figures depend on.
 MODEL = ("sentkit/model", "sentkit/formats/checkpoints", "sentkit/metrics")
@@ -44,6 +47,15 @@ CODE = {
     "whiten.sh": (*MODEL, "sentkit/transforms"),
     "orderings.py": (*TRAINING, *REPORT, "examples/papers"),
     "run.py": (*MODEL, "sentkit/training", "tests/benchmarks"),
+    "encode": MODEL,
+    "cluster": ("sentkit/labels", "sentkit/formats/vectors"),
+    "cat": ("sentkit/formats/vectors", "sentkit/metrics"),
+    "search.py": ("sentkit/metrics",),
+    "classifiers.py": ("sentkit/labels/probes",),
+    "storage.py": ("sentkit/formats/vectors", "sentkit/metrics"),
+    "referee.py": (*MODEL, "sentkit/reports", "tests/defects.py"),
+    **dict.fromkeys(("busy.py", "training.py", "gradient.py", "gpu.py"), TRAINING),
+    **dict.fromkeys(("host.py", "parallel.py", "schedule.py", "runtimes.py", "kills.py"), MODEL),
 }
 
 
@@ -66,7 +78,7 @@ def main():
         for table in measured_tables(document, path.read_text()):
             changes = "no date"
             if table.date:
-                changes = said(changes_since(table))
+                changes = said(changes_since(table)) if table.command else "no script"
             else:
                 undated += 1
             print(f"{table.date:10}  {changes:12}  {table.document}:{table.line}")
@@ -99,14 +111,20 @@ def measured_tables(document, text):
         while end < len(lines) and lines[end].startswith("|"):
             end += 1
         rows = lines[number + 1 : end]
-        following = " ".join(lines[end:]).partition("|---")[0]
-        match = MEASURED.match(following.strip())
+        match = MEASURED.match(paragraph_after(lines[end:]))
         if match is None and not is_measured(lines[number - 1], rows):
             continue
         if match is None:
             yield MeasuredTable(document, number)
         else:
-            yield MeasuredTable(document, number, **match.groupdict())
+            yield MeasuredTable(document, number, **match.groupdict(default=""))
+
+
+def paragraph_after(lines):
+    """The first paragraph with a date, before the next table or heading."""
+    following = re.split(r"\n(?:#|\|)", "\n" + "\n".join(lines))[0]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in following.split("\n\n")]
+    return next((text for text in paragraphs if text.startswith("Measured on ")), "")
 
 
 def is_measured(header, rows):

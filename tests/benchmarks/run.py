@@ -12,11 +12,13 @@ import os
 import platform
 import subprocess
 import sys
+import textwrap
 from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
+COMMAND = "python tests/benchmarks/run.py TEXTS.txt TEST.jsonl DEV.jsonl FOLDER STATIC"
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 
 
@@ -81,9 +83,16 @@ def main():
     for name, measure in scripts(arguments.texts, *arguments.peers).items():
         lines = measure().strip()
         if name != "machine":
-            lines += f"\n\nMeasured on {date.today()}."
+            lines += f"\n\n{measured_line(name)}"
         print(f"\n## {name}\n\n{lines}", flush=True)
         README.write_text(with_block(README.read_text(), name, lines))
+
+
+def measured_line(name):
+    """The date, the machine and the command, as examples/evidence.py reads them."""
+    threads = "on" if name == "runtimes" else "with one thread of"
+    line = f"Measured on {date.today()} {threads} the machine above: `{COMMAND}`."
+    return textwrap.fill(line, 120, break_on_hyphens=False)
 
 
 if __name__ == "__main__":
