@@ -102,9 +102,10 @@ class Output:
         from sentkit.formats.files import is_safetensors
 
         is_given = encoding not in (None, "list", os.environ.get("SENTKIT_VECTORS"))
-        is_of_vectors = is_safetensors(self.path) or self.path.endswith("/")
-        if is_given and is_of_vectors:
-            problem = f"--vectors {encoding} has no effect on a vector file"
+        in_folder = self.path.endswith("/")
+        if is_given and (in_folder or is_safetensors(self.path)):
+            output = "folder" if in_folder else "file"
+            problem = f"--vectors {encoding} has no effect on a vector {output}"
             raise UsageError(problem, advice="--store sets how it stores the numbers")
 
     def vectors(self, *, replace: bool = False) -> "VectorOutput":
