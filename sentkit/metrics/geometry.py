@@ -361,10 +361,10 @@ def describe_classifier(path: str) -> dict[str, Any]:
     its tensors.
     """
     note = read_fit_note(path)
+    note.pop("file", None)  # it would replace the path
     record = {"file": shown_path(path), "kind": note.pop("kind", None)}
     computed = {"fitted_on": note.pop("_emb", None), "tensors": shapes(read_header(path))}
-    # The second `record` takes back what a field "file" of the note changes.
-    return record | note | record | computed
+    return record | note | computed
 
 
 class VectorCounter:

@@ -311,8 +311,8 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
             block = block_of_values(values, SOURCE, numbers, [b""] * len(texts_of_block))
         except TypeError as error:
             have_surrogates = [has_surrogate(text) for text in texts_of_block]
-            place = f"{SOURCE}:{numbers[have_surrogates.index(True)]}"
-            raise UsageError(f"{place}: not UTF-8") from error
+            line = numbers[have_surrogates.index(True)]
+            raise UsageError(f"{SOURCE}:{line}: not UTF-8") from error
         block.texts = [(text,) for text in texts_of_block]
         yield block
 

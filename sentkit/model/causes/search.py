@@ -184,11 +184,13 @@ class Search:
             )
 
         # Not equal. A text may differ by rounding even if its difference is explained.
-        least = LEAST_LIMIT
+        smallest_limit = LEAST_LIMIT
         noise = 3 * self.rounding
         if noise < NOISE * self.mean_of_differing:
-            least = max(LEAST_LIMIT, noise)
-        self.explained_limit = float(np.clip(EXPLAINED * self.mean_of_differing, least, CLOSE))
+            smallest_limit = max(LEAST_LIMIT, noise)
+        self.explained_limit = float(
+            np.clip(EXPLAINED * self.mean_of_differing, smallest_limit, CLOSE)
+        )
         self.differs = self.distances > self.explained_limit
         return None
 

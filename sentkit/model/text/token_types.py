@@ -53,13 +53,15 @@ def gives_token_types(folder: Path, config: Mapping[str, Any]) -> bool:
     tokenizer_config = read_object_if_there(path)
     names = tokenizer_config.get("model_input_names")
     if names is not None:
-        if not isinstance(names, list):
-            raise DataError('"model_input_names" is not a list', source=str(path))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError('"model_input_names" is not a list of names', source=str(path))
         return NAME in names
     class_name = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")
     if class_name is None:
         return config.get("model_type") in TYPED_MODELS
-    return str(class_name).removesuffix("Fast") in TYPED_CLASSES
+    if not isinstance(class_name, str):
+        raise DataError('"tokenizer_class" is not a name', source=str(folder))
+    return class_name.removesuffix("Fast") in TYPED_CLASSES
 
 
 @dataclass(frozen=True, slots=True)

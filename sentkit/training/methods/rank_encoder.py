@@ -53,9 +53,9 @@ class RankEncoder(Guided, SimCSE):
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
         rows = len(corpus)
-        least = recipes.LEAST_RANKED
-        if rows < least:
-            problem = f"{rows} rows can be used, but rank-encoder needs at least {least}"
+        needed_rows = recipes.LEAST_RANKED
+        if rows < needed_rows:
+            problem = f"{rows} rows can be used, but rank-encoder needs at least {needed_rows}"
             raise DataError(problem, source=source)
         if rows < settings.rank_corpus:
             problem = f"{rows} rows, fewer than rank_corpus={settings.rank_corpus}"

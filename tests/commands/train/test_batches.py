@@ -66,7 +66,10 @@ def test_damaged_files_of_a_killed_run_have_no_effect(contrast, files, tmp_path,
     np.save(part / "files.npy", np.array([0, 10**9, -1], np.int32))
     np.save(part / "targets.npy", np.array([None, "x"], object), allow_pickle=True)
     (part / "ends.npy").write_bytes(b"\x93NUMPY")
-    (part / "rows.json").write_text('{"labels": 1, "teacher": null, "files": [NaN]}')
+    np.save(part / "first_texts.npy", np.array([0, 10**9, -1, np.nan]))
+    (part / "rows.json").write_text(
+        '{"labels": 1, "teacher": null, "files": [NaN], "second_texts": "x"}'
+    )
     (part / "tokens.i32").symlink_to("missing")
     resumed = contrast(*flags, "--resume")
 

@@ -77,9 +77,18 @@ def test_types_of_a_batch_are_those_around_each_text(tmp_path):
     assert read_text_types(tmp_path, {"model_type": "xlnet"}) is None
 
 
-def test_names_of_inputs_that_are_no_list_are_an_error(tmp_path):
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps({"model_input_names": NAME}))
+@pytest.mark.parametrize(
+    ("damaged", "problem"),
+    [
+        ({"model_input_names": NAME}, '"model_input_names" is not a list of names'),
+        ({"model_input_names": {NAME: 1}}, '"model_input_names" is not a list of names'),
+        ({"model_input_names": [NAME, 5]}, '"model_input_names" is not a list of names'),
+        ({"tokenizer_class": 5}, '"tokenizer_class" is not a name'),
+        ({"tokenizer_class": ["BertTokenizer"]}, '"tokenizer_class" is not a name'),
+    ],
+)
+def test_names_of_other_types_are_an_error(tmp_path, damaged, problem):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(damaged))
 
-    with pytest.raises(DataError, match=f'{path}: "model_input_names" is not a list'):
+    with pytest.raises(DataError, match=problem):
         gives_token_types(tmp_path, {})
